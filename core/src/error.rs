@@ -199,22 +199,13 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
         match self {
             Self::Geometry(error) => error.fmt(f),
             Self::Busy(busy) => busy.fmt(f),
-            Self::Full {
-                table: Table::Nodes,
-                capacity,
-            } => {
+            Self::Full { table: Table::Nodes, capacity } => {
                 write!(f, "all {capacity} nodes are held by live views")
             }
-            Self::Full {
-                table: Table::Guards,
-                capacity,
-            } => {
+            Self::Full { table: Table::Guards, capacity } => {
                 write!(f, "all {capacity} accesses are held by live guards")
             }
-            Self::Undefined {
-                region,
-                lost: false,
-            } => write!(f, "{region} was never written"),
+            Self::Undefined { region, lost: false } => write!(f, "{region} was never written"),
             Self::Undefined { region, lost: true } => {
                 write!(f, "{region} was lost with its device")
             }
@@ -224,10 +215,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::NoDevice { device, devices } => write!(f, "no device {device} of {devices}"),
             Self::NoHostStorage => f.write_str("the tree has no host storage"),
             Self::TooLarge { span, limit } => {
-                write!(
-                    f,
-                    "a window of {span} bytes is over the device's limit of {limit}"
-                )
+                write!(f, "a window of {span} bytes is over the device's limit of {limit}")
             }
             Self::BadKernel => {
                 f.write_str("a kernel needs a workgroup without zeroes and a granule of 1, 2 or 4")
@@ -236,35 +224,19 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
                 write!(f, "{given} views given, {expected} expected")
             }
             Self::Params { given, limit } => {
-                write!(
-                    f,
-                    "{given} bytes of parameters are over the limit of {limit}"
-                )
+                write!(f, "{given} bytes of parameters are over the limit of {limit}")
             }
             Self::ZeroGroups => f.write_str("a dispatch of no workgroups"),
             Self::Groups { axis, given, limit } => {
-                write!(
-                    f,
-                    "{given} workgroups on axis {axis} are over the limit of {limit}"
-                )
+                write!(f, "{given} workgroups on axis {axis} are over the limit of {limit}")
             }
             Self::Overlap { region } => {
-                write!(
-                    f,
-                    "two views of the launch share {region}, and one is written"
-                )
+                write!(f, "two views of the launch share {region}, and one is written")
             }
             Self::Mismatch => f.write_str("source and destination have different extents"),
             Self::Driver(error) => error.fmt(f),
-            Self::Lost {
-                region,
-                boxes,
-                cause,
-            } => {
-                write!(
-                    f,
-                    "{cause}; {boxes} boxes only it held are lost, first {region}"
-                )
+            Self::Lost { region, boxes, cause } => {
+                write!(f, "{cause}; {boxes} boxes only it held are lost, first {region}")
             }
         }
     }

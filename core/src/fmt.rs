@@ -3,7 +3,6 @@
 //! Each crate of the workspace has its own copy, because the choice is made by the features of the
 //! crate that expands the macro.
 
-#![macro_use]
 #![allow(unused_macros)] // which levels are used depends on the features
 
 macro_rules! trace {

@@ -31,12 +31,7 @@ pub struct CopyBox {
 impl CopyBox {
     /// One contiguous run.
     pub fn flat(src: u64, dst: u64, run: u64) -> Self {
-        Self {
-            src,
-            dst,
-            run,
-            ..Self::default()
-        }
+        Self { src, dst, run, ..Self::default() }
     }
 
     /// Adds an outer axis, folding it into the run or into the axis before where both sides allow.
@@ -52,9 +47,7 @@ impl CopyBox {
             }
             // Both sides walk down: the same bytes from the other end.
             if dim.src_stride == -run && dim.dst_stride == -run {
-                let back = self
-                    .run
-                    .saturating_mul(u64::from(dim.count.saturating_sub(1)));
+                let back = self.run.saturating_mul(u64::from(dim.count.saturating_sub(1)));
                 self.src = self.src.wrapping_sub(back);
                 self.dst = self.dst.wrapping_sub(back);
                 self.run = self.run.saturating_mul(u64::from(dim.count));
@@ -82,9 +75,7 @@ impl CopyBox {
 
     /// Number of runs.
     pub fn runs(&self) -> u64 {
-        self.dims()
-            .iter()
-            .fold(1, |n, dim| n * u64::from(dim.count))
+        self.dims().iter().fold(1, |n, dim| n * u64::from(dim.count))
     }
 
     /// Bytes copied.

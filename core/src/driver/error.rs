@@ -72,15 +72,8 @@ impl DropError {
 
 impl fmt::Display for DropError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            region,
-            bytes,
-        } = self;
-        write!(
-            f,
-            "a dropped tree could not write back {bytes} bytes of {region}: {kind}"
-        )
+        let Self { kind, region, bytes } = self;
+        write!(f, "a dropped tree could not write back {bytes} bytes of {region}: {kind}")
     }
 }
 
@@ -98,9 +91,7 @@ pub struct DropLog {
 impl DropLog {
     /// An empty log.
     pub const fn new() -> Self {
-        Self {
-            ring: spin::Mutex::new(heapless::Deque::new()),
-        }
+        Self { ring: spin::Mutex::new(heapless::Deque::new()) }
     }
 
     /// Adds an error and logs it.

@@ -133,9 +133,7 @@ pub struct Geometry {
 impl Geometry {
     /// Number of elements.
     pub fn volume(&self) -> u64 {
-        (0..self.rank).fold(1u64, |n, axis| {
-            n.saturating_mul(u64::from(self.extent.at(axis)))
-        })
+        (0..self.rank).fold(1u64, |n, axis| n.saturating_mul(u64::from(self.extent.at(axis))))
     }
 
     /// Byte of the window where the element at `at` starts; `None` when it is outside the view.
@@ -223,15 +221,8 @@ impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoView { index, given } => write!(f, "view {index} of {given} asked for"),
-            Self::Element {
-                index,
-                asked,
-                given,
-            } => {
-                write!(
-                    f,
-                    "view {index}: elements of {given} bytes asked for as {asked} bytes"
-                )
+            Self::Element { index, asked, given } => {
+                write!(f, "view {index}: elements of {given} bytes asked for as {asked} bytes")
             }
             Self::Params { asked, given } => {
                 write!(f, "{given} bytes of parameters asked for as {asked} bytes")
@@ -273,15 +264,10 @@ impl<'a> HostCall<'a> {
     /// # Errors
     /// [`KernelError::NoView`], or [`KernelError::Element`] when size or alignment differ.
     pub fn view<T: Pod>(&self, index: usize) -> Result<HostView<'a, T>, KernelError> {
-        let binding = self.views.get(index).ok_or(KernelError::NoView {
-            index,
-            given: self.views.len(),
-        })?;
-        let mismatch = KernelError::Element {
-            index,
-            asked: size_of::<T>(),
-            given: binding.element as usize,
-        };
+        let binding =
+            self.views.get(index).ok_or(KernelError::NoView { index, given: self.views.len() })?;
+        let mismatch =
+            KernelError::Element { index, asked: size_of::<T>(), given: binding.element as usize };
         let first = (binding.memory as usize).wrapping_add(binding.geometry.origin as usize);
         let aligned = first.is_multiple_of(align_of::<T>())
             && (0..binding.geometry.rank).all(|axis| {
@@ -308,10 +294,8 @@ impl<'a> HostCall<'a> {
     /// # Errors
     /// [`KernelError::Params`] when `P` has another size.
     pub fn params<P: Pod>(&self) -> Result<P, KernelError> {
-        bytemuck::try_pod_read_unaligned(self.params).map_err(|_| KernelError::Params {
-            asked: size_of::<P>(),
-            given: self.params.len(),
-        })
+        bytemuck::try_pod_read_unaligned(self.params)
+            .map_err(|_| KernelError::Params { asked: size_of::<P>(), given: self.params.len() })
     }
 }
 
@@ -340,11 +324,7 @@ impl<'a, T: Pod> HostView<'a, T> {
 
     /// Number of coordinates on `axis`; 1 beyond the last.
     pub fn extent(&self, axis: usize) -> u32 {
-        if axis < self.geometry.rank {
-            self.geometry.extent.at(axis)
-        } else {
-            1
-        }
+        if axis < self.geometry.rank { self.geometry.extent.at(axis) } else { 1 }
     }
 
     /// One past the last coordinate on `axis`.

@@ -77,10 +77,7 @@ pub struct After {
 
 impl After {
     /// Nothing to follow.
-    pub const NONE: Self = Self {
-        tickets: [Ticket::DONE; MAX_LANES],
-        len: 0,
-    };
+    pub const NONE: Self = Self { tickets: [Ticket::DONE; MAX_LANES], len: 0 };
 
     /// Adds a ticket; keeps the later of two in one lane.
     pub fn add(&mut self, ticket: Ticket) {

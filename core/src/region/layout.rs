@@ -94,10 +94,7 @@ impl Layout {
     /// [`GeometryError`] when the rank is too high, something overflows, or elements would overlap.
     pub fn new(shape: &Shape, element: usize) -> Result<Self, GeometryError> {
         if shape.rank > MAX_RANK {
-            return Err(GeometryError::Rank {
-                given: shape.rank,
-                expected: MAX_RANK,
-            });
+            return Err(GeometryError::Rank { given: shape.rank, expected: MAX_RANK });
         }
         let element = match u32::try_from(element) {
             Ok(0) => return Err(GeometryError::ZeroSized),
@@ -128,14 +125,7 @@ impl Layout {
         let mut next = i64::from(self.element);
         for axis in self.by_stride(region) {
             let Some(axis) = axis else { break };
-            stride.set(
-                axis,
-                if self.stride.at(axis) < 0 {
-                    -next
-                } else {
-                    next
-                },
-            );
+            stride.set(axis, if self.stride.at(axis) < 0 { -next } else { next });
             next = next
                 .checked_mul(i64::from(region.extent(axis)).max(1))
                 .ok_or(GeometryError::Overflow { axis })?;
@@ -160,13 +150,7 @@ impl Layout {
     }
 
     fn checked(region: Region, stride: PerAxis<i64>, element: u32) -> Result<Self, GeometryError> {
-        let mut layout = Self {
-            region,
-            stride,
-            base: 0,
-            span: u64::from(element),
-            element,
-        };
+        let mut layout = Self { region, stride, base: 0, span: u64::from(element), element };
         if region.is_empty() {
             layout.span = 0;
             return Ok(layout);
@@ -192,9 +176,7 @@ impl Layout {
             }
         }
         if i64::try_from(layout.span).is_err() {
-            return Err(GeometryError::Overflow {
-                axis: region.rank().saturating_sub(1),
-            });
+            return Err(GeometryError::Overflow { axis: region.rank().saturating_sub(1) });
         }
         Ok(layout)
     }
@@ -238,14 +220,7 @@ impl Layout {
         let mut span = u64::from(self.element);
         for axis in 0..region.rank() {
             let stride = self.stride.at(axis);
-            corner.set(
-                axis,
-                if stride < 0 {
-                    region.hi(axis) - 1
-                } else {
-                    region.lo(axis)
-                },
-            );
+            corner.set(axis, if stride < 0 { region.hi(axis) - 1 } else { region.lo(axis) });
             span += stride.unsigned_abs() * u64::from(region.extent(axis) - 1);
         }
         (self.offset(&corner), span)

@@ -55,11 +55,7 @@ impl ViewMap {
     /// Number of coordinates on `axis`; 1 beyond the last axis.
     #[inline]
     pub fn extent(&self, axis: usize) -> u32 {
-        if axis < self.rank() {
-            self.extent.at(axis)
-        } else {
-            1
-        }
+        if axis < self.rank() { self.extent.at(axis) } else { 1 }
     }
 
     /// Signed steps in the root for one step on `axis`.
@@ -82,9 +78,7 @@ impl ViewMap {
 
     /// Number of elements; saturates at `u64::MAX`.
     pub fn volume(&self) -> u64 {
-        (0..self.rank()).fold(1u64, |n, axis| {
-            n.saturating_mul(u64::from(self.extent(axis)))
-        })
+        (0..self.rank()).fold(1u64, |n, axis| n.saturating_mul(u64::from(self.extent(axis))))
     }
 
     /// Whether the view holds no element.
@@ -97,11 +91,7 @@ impl ViewMap {
         let mut region = Region::with_rank(self.rank());
         for axis in 0..self.rank() {
             let lo = self.min(axis);
-            region.set(
-                axis,
-                lo,
-                (i64::from(lo) + i64::from(self.extent(axis))) as i32,
-            );
+            region.set(axis, lo, (i64::from(lo) + i64::from(self.extent(axis))) as i32);
         }
         region
     }
@@ -154,10 +144,7 @@ impl ViewMap {
         if axis < self.rank() {
             Ok(())
         } else {
-            Err(GeometryError::NoAxis {
-                axis,
-                rank: self.rank(),
-            })
+            Err(GeometryError::NoAxis { axis, rank: self.rank() })
         }
     }
 
@@ -174,10 +161,7 @@ impl ViewMap {
     /// it has another number of axes. An empty region is fine anywhere inside or at the end.
     pub fn crop(&self, region: &Region) -> Result<Self, GeometryError> {
         if region.rank() != self.rank() {
-            return Err(GeometryError::Rank {
-                given: region.rank(),
-                expected: self.rank(),
-            });
+            return Err(GeometryError::Rank { given: region.rank(), expected: self.rank() });
         }
         let mut map = *self;
         for axis in 0..self.rank() {
@@ -247,10 +231,7 @@ impl ViewMap {
     /// [`GeometryError::Rank`], or [`GeometryError::Overflow`] when a coordinate leaves `i32`.
     pub fn translate(&self, by: &[i32]) -> Result<Self, GeometryError> {
         if by.len() != self.rank() {
-            return Err(GeometryError::Rank {
-                given: by.len(),
-                expected: self.rank(),
-            });
+            return Err(GeometryError::Rank { given: by.len(), expected: self.rank() });
         }
         let mut map = *self;
         for (axis, by) in by.iter().enumerate() {
@@ -270,10 +251,7 @@ impl ViewMap {
     /// [`GeometryError::Rank`] or [`GeometryError::BadPermutation`].
     pub fn permute(&self, order: &[usize]) -> Result<Self, GeometryError> {
         if order.len() != self.rank() {
-            return Err(GeometryError::Rank {
-                given: order.len(),
-                expected: self.rank(),
-            });
+            return Err(GeometryError::Rank { given: order.len(), expected: self.rank() });
         }
         let mut seen = [false; MAX_RANK];
         let mut map = *self;
@@ -302,8 +280,7 @@ impl ViewMap {
             return Err(GeometryError::BadStep { step });
         }
         let mut map = *self;
-        map.extent
-            .set(axis, self.extent(axis).div_ceil(step as u32));
+        map.extent.set(axis, self.extent(axis).div_ceil(step as u32));
         // With one element left the step is never taken: it need not fit.
         let step = match self.step(axis).checked_mul(step) {
             Some(step) => step,
@@ -324,10 +301,7 @@ impl ViewMap {
         if self.extent(axis) > 0 {
             map.advance_origin(axis, i64::from(self.extent(axis)) - 1);
         }
-        let step = self
-            .step(axis)
-            .checked_neg()
-            .ok_or(GeometryError::Overflow { axis })?;
+        let step = self.step(axis).checked_neg().ok_or(GeometryError::Overflow { axis })?;
         map.step.set(axis, step);
         Ok(map)
     }

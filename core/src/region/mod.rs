@@ -70,11 +70,7 @@ pub struct Region {
 impl Default for Region {
     /// The region of rank 0: one element, no axis.
     fn default() -> Self {
-        Self {
-            rank: 0,
-            lo: PerAxis::all(0),
-            hi: PerAxis::all(1),
-        }
+        Self { rank: 0, lo: PerAxis::all(0), hi: PerAxis::all(1) }
     }
 }
 
@@ -94,10 +90,7 @@ impl Region {
 
     /// The box of `rank` axes that holds only the origin.
     pub(crate) fn with_rank(rank: usize) -> Self {
-        Self {
-            rank: rank.min(MAX_RANK) as u8,
-            ..Self::default()
-        }
+        Self { rank: rank.min(MAX_RANK) as u8, ..Self::default() }
     }
 
     /// Number of axes.
@@ -121,11 +114,7 @@ impl Region {
     /// The range on `axis`; `0..1` beyond the last axis.
     #[inline]
     pub fn range(&self, axis: usize) -> Range<i32> {
-        if axis < self.rank() {
-            self.lo.at(axis)..self.hi.at(axis)
-        } else {
-            0..1
-        }
+        if axis < self.rank() { self.lo.at(axis)..self.hi.at(axis) } else { 0..1 }
     }
 
     /// Replaces the range on `axis`.
@@ -150,9 +139,7 @@ impl Region {
 
     /// Number of elements; saturates at `u64::MAX`.
     pub fn volume(&self) -> u64 {
-        (0..self.rank()).fold(1u64, |n, axis| {
-            n.saturating_mul(u64::from(self.extent(axis)))
-        })
+        (0..self.rank()).fold(1u64, |n, axis| n.saturating_mul(u64::from(self.extent(axis))))
     }
 
     /// Whether the two boxes share an element.
@@ -190,10 +177,7 @@ impl Region {
     /// Whether the element at `at` is in this box.
     pub fn contains_point(&self, at: &[i32]) -> bool {
         at.len() == self.rank()
-            && at
-                .iter()
-                .enumerate()
-                .all(|(axis, c)| self.range(axis).contains(c))
+            && at.iter().enumerate().all(|(axis, c)| self.range(axis).contains(c))
     }
 
     /// The smallest box that holds both.
@@ -354,32 +338,18 @@ impl fmt::Display for GeometryError {
         match *self {
             Self::Rank { given, expected } => write!(f, "{given} axes given, {expected} expected"),
             Self::NoAxis { axis, rank } => write!(f, "no axis {axis} in a view of {rank} axes"),
-            Self::OutOfBounds {
-                axis,
-                start,
-                end,
-                parent_start,
-                parent_end,
-            } => write!(
-                f,
-                "axis {axis}: {start}..{end} is not inside {parent_start}..{parent_end}"
-            ),
+            Self::OutOfBounds { axis, start, end, parent_start, parent_end } => {
+                write!(f, "axis {axis}: {start}..{end} is not inside {parent_start}..{parent_end}")
+            }
             Self::Overflow { axis } => {
                 write!(f, "axis {axis}: extent, stride or coordinate overflows")
             }
-            Self::OverlappingStrides {
-                axis,
-                stride,
-                inner_span,
-            } => write!(
+            Self::OverlappingStrides { axis, stride, inner_span } => write!(
                 f,
                 "axis {axis}: stride of {stride} bytes is less than the {inner_span} bytes of the axes inside it"
             ),
             Self::TooShort { needed, given } => {
-                write!(
-                    f,
-                    "the shape spans {needed} elements, the storage has {given}"
-                )
+                write!(f, "the shape spans {needed} elements, the storage has {given}")
             }
             Self::BadStep { step } => write!(f, "step {step} is not positive"),
             Self::BadPermutation => f.write_str("a permutation must name each axis once"),
