@@ -9,3 +9,4 @@ pub mod error;
 pub mod region;
 pub mod tree;
 pub use region::Shape;
+pub mod coherence;

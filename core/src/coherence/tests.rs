@@ -1,0 +1,303 @@
+//! The map against a dense model: one flag for each element and plane.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+extern crate std;
+use std::vec;
+use std::vec::Vec;
+
+use super::*;
+use crate::region::MAX_RANK;
+
+/// A small generator, so that failures repeat.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+struct Model {
+    root: Region,
+    /// `fresh[plane][element]`
+    fresh: Vec<Vec<bool>>,
+    lost: Vec<bool>,
+}
+
+fn elements(region: &Region) -> Vec<PerAxis<i32>> {
+    let mut out = vec![PerAxis::all(0)];
+    for axis in (0..region.rank()).rev() {
+        out = out
+            .into_iter()
+            .flat_map(|at| {
+                region.range(axis).map(move |c| {
+                    let mut at = at;
+                    at.set(axis, c);
+                    at
+                })
+            })
+            .collect();
+    }
+    if region.is_empty() { Vec::new() } else { out }
+}
+
+fn one(root: &Region, at: &PerAxis<i32>) -> Region {
+    let mut one = *root;
+    for axis in 0..root.rank() {
+        one.set(axis, at.at(axis), at.at(axis) + 1);
+    }
+    one
+}
+
+impl Model {
+    fn index(&self, at: &PerAxis<i32>) -> usize {
+        (0..self.root.rank()).rev().fold(0, |n, axis| {
+            n * self.root.extent(axis) as usize + (at.at(axis) - self.root.lo(axis)) as usize
+        })
+    }
+
+    fn cells(&self, region: &Region) -> Vec<usize> {
+        elements(region).iter().map(|at| self.index(at)).collect()
+    }
+
+    fn nobody(&self, i: usize) -> bool {
+        self.fresh.iter().all(|plane| !plane[i])
+    }
+}
+
+struct Storage {
+    grid: Grid,
+    cuts: Vec<i32>,
+    bits: Vec<u32>,
+}
+
+impl Storage {
+    fn new(root: Region, places: usize, words: usize, cuts: usize) -> Self {
+        Self {
+            grid: Grid::new(root, places + 1),
+            cuts: vec![0; cuts * MAX_RANK],
+            bits: vec![0; words * (places + 1)],
+        }
+    }
+
+    fn map(&mut self) -> Map<'_> {
+        Map { grid: &mut self.grid, cuts: &mut self.cuts, bits: &mut self.bits }
+    }
+}
+
+fn random_region(rng: &mut Rng, inside: &Region) -> Region {
+    let mut region = *inside;
+    for axis in 0..inside.rank() {
+        let extent = u64::from(inside.extent(axis));
+        let a = rng.below(extent + 1) as i32;
+        let b = rng.below(extent + 1) as i32;
+        let lo = inside.lo(axis);
+        region.set(axis, lo + a.min(b), lo + a.max(b));
+    }
+    region
+}
+
+/// Boxes are disjoint, and hold exactly the picked elements, however the enumeration is interrupted.
+fn assert_boxes(map: &Map<'_>, model: &Model, region: &Region, pick: Pick, rng: &mut Rng) {
+    let mut seen = vec![0u32; model.lost.len()];
+    let mut cursor = Cursor::default();
+    loop {
+        let mut left = 1 + rng.below(4);
+        let done = map.boxes(region, pick, &mut cursor, &mut |piece| {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
+            assert!(region.contains(&piece));
+            for i in model.cells(&piece) {
+                seen[i] += 1;
+            }
+            true
+        });
+        if done {
+            break;
+        }
+    }
+    for at in elements(region) {
+        let one = one(region, &at);
+        let picked = map.any(&map.cells(&one), pick);
+        assert_eq!(seen[model.index(&at)], u32::from(picked), "{at:?} of {region}");
+    }
+    assert_eq!(seen.iter().sum::<u32>() as u64, map.volume(region, pick));
+}
+
+fn run(seed: u64, ample: bool) {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let rank = 1 + rng.below(MAX_RANK as u64) as usize;
+    let mut root = Region::with_rank(rank);
+    for axis in 0..rank {
+        let lo = rng.below(9) as i32 - 4;
+        root.set(axis, lo, lo + 1 + rng.below(if rank > 2 { 4 } else { 45 }) as i32);
+    }
+    let places = 1 + rng.below(3) as usize;
+    let (words, cuts) =
+        if ample { (4096, 64) } else { (1 + rng.below(6) as usize, 1 + rng.below(5) as usize) };
+    let mut storage = Storage::new(root, places, words, cuts);
+    let n = root.volume() as usize;
+    let mut model = Model { root, fresh: vec![vec![false; n]; places], lost: vec![false; n] };
+    let first = rng.below(2) as Planes;
+    storage.map().reset(first);
+    model.fresh[0] = vec![first == 1; n];
+
+    for _ in 0..60 {
+        let region = random_region(&mut rng, &root);
+        let plane = rng.below(places as u64) as usize;
+        let mut map = storage.map();
+        match rng.below(8) {
+            0..3 => {
+                // A write: widened bytes are brought in, or zeroed where nobody has them.
+                let wide = map.cut(&region, Change { plane, write: true }, &|_, _| false);
+                assert!(wide.contains(&region));
+                assert!(!ample || wide == region || region.is_empty(), "{wide} for {region}");
+                map.mark_written(plane, &wide);
+                for i in model.cells(&wide) {
+                    (0..places).for_each(|p| model.fresh[p][i] = p == plane);
+                    model.lost[i] = false;
+                }
+            }
+            3..6 => {
+                let wide = map.cut(&region, Change { plane, write: false }, &|_, _| false);
+                assert_eq!(wide, region);
+                map.mark_fresh(plane, &region);
+                for i in model.cells(&region) {
+                    if !model.nobody(i) {
+                        model.fresh[plane][i] = true;
+                    }
+                }
+                if !ample {
+                    // A copy that could not be recorded is one that nobody relies on.
+                    for at in elements(&region) {
+                        let i = model.index(&at);
+                        model.fresh[plane][i] = map.is_fresh(plane, &one(&root, &at));
+                    }
+                }
+            }
+            6 if rng.below(4) == 0 => {
+                let planes = plane_bit(plane);
+                let mut volume = 0;
+                map.only_on(planes).for_each(&map, &root, &mut |piece| {
+                    volume += piece.volume();
+                    true
+                });
+                map.mark_lost(planes);
+                let mut lost = 0;
+                for i in 0..n {
+                    let held = model.fresh[plane][i];
+                    model.fresh[plane][i] = false;
+                    if held && model.nobody(i) {
+                        model.lost[i] = true;
+                        lost += 1;
+                    }
+                }
+                if ample {
+                    assert_eq!(volume, lost);
+                }
+            }
+            _ => {
+                map.coalesce(&|_, _| false);
+            }
+        }
+        let map = storage.map();
+        map.check().unwrap();
+        for at in elements(&root) {
+            let i = model.index(&at);
+            let one = one(&root, &at);
+            for p in 0..places {
+                let claimed = map.is_fresh(p, &one);
+                assert!(!claimed || model.fresh[p][i], "seed {seed}: over-claims {at:?} on {p}");
+                assert!(!ample || claimed == model.fresh[p][i], "seed {seed}: {at:?} on {p}");
+            }
+            let lost = map.touches(&one, Pick::stale(map.lost_plane()));
+            assert!(!ample || lost == model.lost[i], "seed {seed}: lost {at:?}");
+            // Nobody's bytes stay nobody's, and nothing is lost by running out of cuts.
+            assert_eq!(map.touches(&one, map.nobody()), model.nobody(i), "seed {seed}: {at:?}");
+        }
+        let region = random_region(&mut rng, &root);
+        let pick = Pick {
+            stale: rng.below(1 << places) as Planes,
+            fresh: rng.below(1 << places) as Planes,
+        };
+        let pick = Pick { fresh: pick.fresh & !pick.stale, ..pick };
+        assert_boxes(&map, &model, &region, pick, &mut rng);
+    }
+}
+
+#[test]
+fn ample_capacity_is_exact() {
+    (1..200).for_each(|seed| run(seed, true));
+}
+
+/// I3 at the level of the map: scarce cuts and words cost precision, never correctness.
+#[test]
+fn scarce_capacity_never_over_claims() {
+    (1..600).for_each(|seed| run(seed, false));
+}
+
+#[test]
+fn a_write_cuts_only_where_states_differ() {
+    let root = Region::new(&[0..100, 0..100]).unwrap();
+    let mut storage = Storage::new(root, 2, 64, 16);
+    let mut map = storage.map();
+    map.reset(1);
+    let half = Region::new(&[0..100, 0..50]).unwrap();
+    map.cut(&half, Change { plane: 1, write: true }, &|_, _| false);
+    map.mark_written(1, &half);
+    assert_eq!(map.grid.count.at(1), 2);
+    // Inside bytes that only the device has, another write there changes nothing.
+    let inner = Region::new(&[10..20, 10..20]).unwrap();
+    map.cut(&inner, Change { plane: 1, write: true }, &|_, _| false);
+    map.mark_written(1, &inner);
+    assert_eq!((map.grid.count.at(0), map.grid.count.at(1)), (1, 2));
+}
+
+#[test]
+fn tiles_merge_back_to_one_cell() {
+    let root = Region::new(&[0..64, 0..64]).unwrap();
+    let mut storage = Storage::new(root, 2, 256, 96);
+    let mut map = storage.map();
+    map.reset(1);
+    for i in 0..64 {
+        let i = i * 27 % 64;
+        let (x, y) = (i % 8 * 8, i / 8 * 8);
+        let tile = Region::new(&[x..x + 8, y..y + 8]).unwrap();
+        let wide = map.cut(&tile, Change { plane: 1, write: true }, &|_, _| false);
+        assert_eq!(wide, tile);
+        map.mark_written(1, &tile);
+    }
+    assert!(map.coalesce(&|_, _| false));
+    assert_eq!((map.grid.count.at(0), map.grid.count.at(1)), (1, 1));
+    let mut boxes = 0;
+    map.boxes(&root, Pick::stale(0), &mut Cursor::default(), &mut |piece| {
+        boxes += 1;
+        assert_eq!(piece, root);
+        true
+    });
+    assert_eq!(boxes, 1);
+}
+
+#[test]
+fn pinned_cuts_stay() {
+    let root = Region::new(&[0..64]).unwrap();
+    let mut storage = Storage::new(root, 2, 2, 8);
+    let mut map = storage.map();
+    map.reset(1);
+    let region = Region::new(&[8..16]).unwrap();
+    map.cut(&region, Change { plane: 1, write: true }, &|_, _| false);
+    map.coalesce(&|_, cut| cut == 8 || cut == 16);
+    assert_eq!(map.cuts_of(0), [8, 16]);
+    map.coalesce(&|_, _| false);
+    assert!(map.cuts_of(0).is_empty());
+}
