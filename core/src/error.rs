@@ -95,12 +95,12 @@ pub enum Error<E = Infallible> {
     Driver(E),
     /// The device is lost. What only it held is nobody's now.
     Lost {
-        /// The first box that was lost; empty if nothing was.
-        region: Region,
-        /// Boxes lost in this tree, all of which `take_lost` lists.
+        /// The first box that was lost with it, if this call met the loss first and there was any.
+        region: Option<Region>,
+        /// How many such boxes; `take_lost` lists them all.
         boxes: u32,
-        /// What the driver said.
-        cause: E,
+        /// What the driver said, where it said something.
+        cause: Option<E>,
     },
 }
 
@@ -144,7 +144,8 @@ impl<E> Error<E> {
         E: crate::driver::DriverError,
     {
         match self {
-            Self::Driver(error) | Self::Lost { cause: error, .. } => Some(error.kind()),
+            Self::Driver(error) => Some(error.kind()),
+            Self::Lost { .. } => Some(ErrorKind::DeviceLost),
             _ => None,
         }
     }
@@ -171,7 +172,8 @@ impl Error<Infallible> {
             Self::Groups { axis, given, limit } => Error::Groups { axis, given, limit },
             Self::Overlap { region } => Error::Overlap { region },
             Self::Mismatch => Error::Mismatch,
-            Self::Driver(never) | Self::Lost { cause: never, .. } => match never {},
+            Self::Lost { region, boxes, cause: _ } => Error::Lost { region, boxes, cause: None },
+            Self::Driver(never) => match never {},
         }
     }
 }
@@ -236,7 +238,14 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::Mismatch => f.write_str("source and destination have different extents"),
             Self::Driver(error) => error.fmt(f),
             Self::Lost { region, boxes, cause } => {
-                write!(f, "{cause}; {boxes} boxes only it held are lost, first {region}")
+                match cause {
+                    Some(cause) => cause.fmt(f)?,
+                    None => f.write_str("the device is lost")?,
+                }
+                match region {
+                    Some(first) => write!(f, "; {boxes} boxes only it held are lost, first {first}"),
+                    None => Ok(()),
+                }
             }
         }
     }

@@ -25,6 +25,11 @@ impl Grid {
         Self { root, count: PerAxis::all(1), planes }
     }
 
+    /// How many cells there are.
+    pub fn cells(&self) -> usize {
+        (0..self.root.rank()).map(|axis| usize::from(self.count.at(axis))).product()
+    }
+
     /// Bits from one row to the next.
     #[inline]
     fn pitch(&self) -> usize {

@@ -191,6 +191,12 @@ impl Map<'_> {
         });
     }
 
+    /// Records that `plane` holds nothing any more. What only it held must be elsewhere by now.
+    pub fn mark_stale(&mut self, plane: usize) {
+        let all = self.whole();
+        self.fill(plane, &all, true);
+    }
+
     /// Forgets which bytes were lost; they stay nobody's.
     pub fn clear_lost(&mut self) {
         let all = self.whole();

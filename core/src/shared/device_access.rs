@@ -1,0 +1,93 @@
+//! Device accesses: a view's bytes held on a device, for work that hedgerow does not launch itself.
+
+use core::fmt;
+
+use super::erased::{Erased, locked_surely};
+use super::launch::{Arg, bind};
+use super::ops::{self, Transit};
+use crate::driver::{After, Binding, DeviceDriver, Ticket};
+use crate::error::Error;
+use crate::region::ViewMap;
+use crate::tree::{Location, Mode};
+
+/// A view's bytes on a device: fresh there, and kept from conflicting use while this lives.
+///
+/// With a mode that writes, the bytes count as written there from the start. Work recorded on
+/// [`binding`](Self::binding) must follow the tickets of [`after`](Self::after), and be done before this is
+/// dropped.
+#[must_use = "the bytes are held only while the access lives"]
+pub struct DeviceAccess<'t, D: DeviceDriver> {
+    tree: &'t dyn Erased<D>,
+    slot: Option<usize>,
+    binding: Option<Binding<D::Memory>>,
+    after: After,
+}
+
+impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
+    pub(crate) fn open(
+        tree: &'t dyn Erased<D>,
+        map: ViewMap,
+        element: usize,
+        device: usize,
+        mode: Mode,
+    ) -> Result<Self, Error<D::Error>> {
+        let Some(driver) = tree.device(device) else {
+            return Err(Error::NoDevice { device, devices: tree.devices() });
+        };
+        if map.is_empty() {
+            return Ok(Self { tree, slot: None, binding: None, after: After::NONE });
+        }
+        let arg = Arg::on(tree, map, element, mode);
+        arg.check_window(driver.caps(), device)?;
+        let request = arg.request(Location::Device(device as u8), 1);
+        ops::stage_through_host(tree, &request)?;
+        let mut transit = Transit::new();
+        ops::reserve(tree, core::slice::from_ref(&request), ops::wait(), &mut transit)?;
+        let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
+        let memory = ops::memory(tree, device)?;
+        ops::bring(tree, &mut entry.reservation, Some(memory), ops::wait())?;
+        let mut after = *entry.reservation.transfers();
+        let mut lost = false;
+        locked_surely(tree, |inner| {
+            let state = &mut inner.state;
+            lost = state.device(device).is_none_or(|state| state.lost);
+            if lost {
+                return;
+            }
+            let (reads, writes) = state.planes_of(device + 1, mode);
+            after.extend(&state.dependencies(entry.reservation.outer(), reads, writes, device));
+            state.commit(&entry.reservation, device, &After::NONE, true);
+        });
+        if lost {
+            return Err(Error::Lost { region: None, boxes: 0, cause: None });
+        }
+        let slot = entry.reservation.slot();
+        transit.entries.clear();
+        let binding = bind(&arg, memory, driver.caps(), device);
+        Ok(Self { tree, slot: Some(slot), binding: Some(binding), after })
+    }
+
+    /// The memory, the window in it, and where the view's elements are; `None` for an empty view.
+    pub fn binding(&self) -> Option<&Binding<D::Memory>> {
+        self.binding.as_ref()
+    }
+
+    /// What work on the bytes must follow.
+    pub fn after(&self) -> &[Ticket] {
+        self.after.as_slice()
+    }
+}
+
+impl<D: DeviceDriver> Drop for DeviceAccess<'_, D> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.tree.drop_access(slot);
+        }
+    }
+}
+
+impl<D: DeviceDriver> fmt::Debug for DeviceAccess<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceAccess").field("binding", &self.binding).finish_non_exhaustive()
+    }
+}

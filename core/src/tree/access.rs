@@ -1,0 +1,406 @@
+//! Accesses: reserve, then commit or abandon.
+
+use super::{Location, Mode, State, granule};
+use crate::coherence::{Change, Cursor, Pick, Planes, plane_bit};
+use crate::driver::After;
+use crate::error::{Busy, Error, Holder, Table};
+use crate::region::{PerAxis, Region};
+
+/// The most views of one launch.
+pub const MAX_VIEWS: usize = 8;
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The box of the root.
+    pub region: Region,
+    /// Where.
+    pub location: Location,
+    /// What for.
+    pub mode: Mode,
+    /// Whether the view holds every element of the box (stepped views do not): an overwrite that does
+    /// not is an update of its box.
+    pub covers: bool,
+    /// Bytes that the smallest write touches.
+    pub granule: u32,
+    /// Whether bytes that nobody holds are left out instead of refused.
+    pub skip_undefined: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    #[default]
+    Free,
+    /// A call is at work on it: nobody else may touch the region, and its cuts stay.
+    Reserved,
+    /// A guard or a device access is alive.
+    Live,
+}
+
+/// A slot for an access.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Access {
+    region: Region,
+    phase: Phase,
+    mode: Mode,
+    place: u8,
+    /// Whether the map says that the region is fresh at the place. A read that could not be cut is not
+    /// recorded: while it is alive, its access vouches for it.
+    recorded: bool,
+}
+
+impl Access {
+    pub(super) fn free(&mut self) {
+        self.phase = Phase::Free;
+    }
+
+    /// The region of a live read that the map does not know of, at a place.
+    pub(super) fn unrecorded_at(&self, place: u8) -> Option<&Region> {
+        (self.phase == Phase::Live && !self.recorded && self.place == place).then_some(&self.region)
+    }
+}
+
+/// A reserved access, in the hands of the call that reserved it.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation {
+    pub(super) slot: u16,
+    /// What was asked for.
+    pub(super) exact: Region,
+    /// What will change: `exact` in whole granules, widened where capacity is short.
+    pub(super) outer: Region,
+    pub(super) place: usize,
+    pub(super) mode: Mode,
+    pub(super) covers: bool,
+    /// Where planning is.
+    pub(super) pass: usize,
+    pub(super) cursor: Cursor,
+    pub(super) pieces: usize,
+    /// Transfers accepted on its behalf, and the planes that they read after the call returned.
+    transfers: After,
+    sources: Planes,
+}
+
+impl Reservation {
+    /// The box that the access was reserved for.
+    pub fn region(&self) -> &Region {
+        &self.exact
+    }
+
+    /// The box that will change or was made fresh: the one asked for, in whole granules, widened where
+    /// capacity is short.
+    pub fn outer(&self) -> &Region {
+        &self.outer
+    }
+
+    /// What it was reserved for.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The place number it was reserved at.
+    pub(crate) fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Its slot in the table of accesses.
+    pub fn slot(&self) -> usize {
+        usize::from(self.slot)
+    }
+
+    /// The tickets of its transfers so far.
+    pub fn transfers(&self) -> &After {
+        &self.transfers
+    }
+}
+
+impl State<'_> {
+    /// Reserves all of `requests` or none. Regions must not be empty.
+    ///
+    /// # Errors
+    /// Nothing is reserved, and no state changed:
+    /// * [`Error::Busy`] when a live access conflicts, or another call is at work on the bytes
+    ///   ([`Holder::Call`]: worth waiting for), or a write would have to widen into bytes that a live access holds;
+    /// * [`Error::Overlap`] when two of the requests share elements and one writes;
+    /// * [`Error::Undefined`] when one reads what nobody holds;
+    /// * [`Error::Full`] when live guards hold too many slots.
+    pub fn reserve(
+        &mut self,
+        requests: &[Request],
+        mut keep: impl FnMut(Reservation),
+    ) -> Result<(), Error> {
+        if requests.len() > MAX_VIEWS {
+            return Err(Error::Views { given: requests.len(), expected: MAX_VIEWS });
+        }
+        let capacity = self.accesses.len();
+        let free = self.accesses.iter().filter(|a| a.phase == Phase::Free).count();
+        if free < requests.len() {
+            return Err(Error::Full { table: Table::Guards, capacity });
+        }
+        for (i, request) in requests.iter().enumerate() {
+            let extended = self.extended(request);
+            self.check_conflicts(&extended, request, &[])?;
+            for other in requests.iter().take(i) {
+                if request.mode.writes() || other.mode.writes() {
+                    if let Some(region) = extended.intersection(&self.extended(other)) {
+                        return Err(Error::Overlap { region });
+                    }
+                }
+            }
+            self.check_defined(request)?;
+        }
+        // All that can be refused by looking has been; what is left may still meet a widening it cannot have.
+        // Slots are taken as cuts are made, so that one request's cuts hold while the next is cut.
+        let mut taken = heapless::Vec::<u16, MAX_VIEWS>::new();
+        for request in requests {
+            let result = self.take(request, &taken);
+            if let Ok(reservation) = result {
+                // There is room: the requests are no more than that.
+                let _ = taken.push(reservation.slot);
+                keep(reservation);
+            } else if let Err(error) = result {
+                for slot in &taken {
+                    if let Some(access) = self.accesses.get_mut(usize::from(*slot)) {
+                        access.free();
+                    }
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn extended(&self, request: &Request) -> Region {
+        if request.mode.writes() {
+            granule::extend(&request.region, self.layout(request.location.place()), request.granule)
+        } else {
+            request.region
+        }
+    }
+
+    /// Whether another access, reserved or alive, is in the way of `region`.
+    /// Those of the same launch (`own`) are not: widened bytes are written with what they hold already.
+    fn check_conflicts(
+        &self,
+        region: &Region,
+        request: &Request,
+        own: &[u16],
+    ) -> Result<(), Error> {
+        let plane = self.plane(request.location.place());
+        for (slot, access) in self.accesses.iter().enumerate() {
+            if own.iter().any(|own| usize::from(*own) == slot) {
+                continue;
+            }
+            let holder = match access.phase {
+                Phase::Free => continue,
+                Phase::Reserved => Holder::Call,
+                Phase::Live => Holder::Access,
+            };
+            let both_read = !access.mode.writes() && !request.mode.writes();
+            // What a guard holds at this very place is fresh here: bringing home the rest of a
+            // region touches none of it.
+            let same_place =
+                request.skip_undefined && self.plane(usize::from(access.place)) == plane;
+            if holder == Holder::Access && (both_read || same_place) {
+                continue;
+            }
+            if let Some(region) = access.region.intersection(region) {
+                return Err(Error::Busy(Busy { region, holder }));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_defined(&mut self, request: &Request) -> Result<(), Error> {
+        if !request.mode.reads() || request.skip_undefined {
+            return Ok(());
+        }
+        let map = self.map();
+        let nobody = map.nobody();
+        let mut first = None;
+        map.boxes(&request.region, nobody, &mut Cursor::default(), &mut |piece| {
+            first = Some(piece);
+            false
+        });
+        match first {
+            None => Ok(()),
+            Some(region) => {
+                let lost = map.touches(&region, Pick::stale(map.lost_plane()));
+                Err(Error::Undefined { region, lost })
+            }
+        }
+    }
+
+    /// Cuts the map for one request and takes a slot.
+    fn take(&mut self, request: &Request, own: &[u16]) -> Result<Reservation, Error> {
+        let place = request.location.place();
+        let plane = self.plane(place);
+        let extended = self.extended(request);
+        let change = Change { plane, write: request.mode.writes() };
+        // Cuts that reserved accesses will be recorded by must not be coalesced away.
+        let accesses = &*self.accesses;
+        let pinned = |axis: usize, cut: i32| {
+            accesses.iter().any(|access| {
+                let range = access.region.range(axis);
+                access.phase == Phase::Reserved && (range.start == cut || range.end == cut)
+            })
+        };
+        let mut map =
+            crate::coherence::Map { grid: &mut self.header.grid, cuts: self.cuts, bits: self.bits };
+        let outer = map.cut(&extended, change, &pinned);
+        if outer != extended {
+            self.check_conflicts(&outer, request, own)?;
+        }
+        let capacity = self.accesses.len();
+        let free = self.accesses.iter_mut().enumerate().find(|(_, a)| a.phase == Phase::Free);
+        let (slot, access) = free.ok_or(Error::Full { table: Table::Guards, capacity })?;
+        *access = Access {
+            region: outer,
+            phase: Phase::Reserved,
+            mode: request.mode,
+            place: place as u8,
+            recorded: false,
+        };
+        Ok(Reservation {
+            slot: slot as u16,
+            exact: request.region,
+            outer,
+            place,
+            mode: request.mode,
+            covers: request.covers,
+            pass: 0,
+            cursor: Cursor::default(),
+            pieces: 0,
+            transfers: After::NONE,
+            sources: 0,
+        })
+    }
+
+    /// Takes note of an accepted transfer: `tickets` on the access's device, reading `source` (a place)
+    /// until they are done, if the source is not borrowed host memory.
+    pub fn transferred(&mut self, reservation: &mut Reservation, source: usize, tickets: &After) {
+        reservation.transfers.extend(tickets);
+        let borrowed = source == 0 && !self.header.setup.host_owned;
+        if !borrowed {
+            reservation.sources |= plane_bit(self.plane(source));
+        }
+    }
+
+    /// Ends a reservation whose work was accepted: records what is fresh, and enters the work in flight.
+    ///
+    /// `ran` are the tickets of the work itself (a kernel) on `device`. With `hold` the access stays
+    /// alive until [`end`](Self::end).
+    pub fn commit(&mut self, reservation: &Reservation, device: usize, ran: &After, hold: bool) {
+        let plane = self.plane(reservation.place);
+        let outer = reservation.outer;
+        if reservation.mode.writes() {
+            let alone = outer == *self.root()
+                && !self.accesses.iter().enumerate().any(|(slot, access)| {
+                    slot != reservation.slot() && access.phase == Phase::Reserved
+                });
+            let mut map = self.map();
+            if alone {
+                map.reset(plane_bit(plane));
+            } else {
+                map.mark_written(plane, &outer);
+            }
+        } else {
+            self.map().mark_fresh(plane, &outer);
+        }
+        self.enter_transfers(reservation, device);
+        let (reads, writes) = self.planes_of(reservation.place, reservation.mode);
+        self.add_work(outer, ran, device, reads, writes);
+        let recorded = self.map().is_fresh(plane, &outer);
+        if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            access.recorded = recorded;
+            access.phase = if hold { Phase::Live } else { Phase::Free };
+        }
+    }
+
+    /// Ends a reservation whose work was not accepted. The map stays as it was; transfers that were
+    /// accepted are still entered, so that later work follows them.
+    pub fn abandon(&mut self, reservation: &Reservation, device: usize) {
+        self.enter_transfers(reservation, device);
+        if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            access.free();
+        }
+    }
+
+    fn enter_transfers(&mut self, reservation: &Reservation, device: usize) {
+        let writes = plane_bit(self.plane(reservation.place));
+        let tickets = reservation.transfers;
+        self.add_work(reservation.outer, &tickets, device, reservation.sources, writes);
+    }
+
+    /// Ends a live access whose guard is gone. `false` when it must be asked again later: the map does
+    /// not know of a read that a call in progress relies on.
+    pub fn end(&mut self, slot: usize) -> bool {
+        let Some(access) = self.accesses.get(slot).copied() else { return true };
+        if access.phase != Phase::Live {
+            return true;
+        }
+        let relied_on = !access.recorded
+            && self.accesses.iter().any(|other| {
+                other.phase == Phase::Reserved && other.region.overlaps(&access.region)
+            });
+        if let Some(access) = self.accesses.get_mut(slot).filter(|_| !relied_on) {
+            access.free();
+        }
+        !relied_on
+    }
+
+    /// Whether a part of what a device access reads is only on another device.
+    pub(crate) fn needs_other_device(&mut self, request: &Request) -> bool {
+        let to = self.plane(request.location.place());
+        let region = self.extended(request);
+        let host = plane_bit(0);
+        (1..=self.devices.len()).any(|place| {
+            let plane = self.plane(place);
+            let pick = Pick { stale: plane_bit(to) | host, fresh: plane_bit(plane) };
+            plane != to && plane != 0 && to != 0 && self.map().touches(&region, pick)
+        })
+    }
+
+    /// Whether any access is reserved or alive at a place.
+    pub fn is_in_use(&self, location: Location) -> Option<Busy> {
+        let plane = self.plane(location.place());
+        self.accesses.iter().find_map(|access| {
+            let holder = match access.phase {
+                Phase::Free => return None,
+                Phase::Reserved => Holder::Call,
+                Phase::Live => Holder::Access,
+            };
+            (self.plane(usize::from(access.place)) == plane)
+                .then_some(Busy { region: access.region, holder })
+        })
+    }
+
+    /// How many guards and device accesses are alive.
+    pub fn live_accesses(&self) -> usize {
+        self.accesses.iter().filter(|access| access.phase == Phase::Live).count()
+    }
+
+    pub(super) fn check_accesses(&self) -> Result<(), &'static str> {
+        let used = |access: &&Access| access.phase != Phase::Free;
+        for (i, a) in self.accesses.iter().enumerate().filter(|(_, a)| used(a)) {
+            if !self.header.grid.root.contains(&a.region) {
+                return Err("an access reaches beyond the root");
+            }
+            for b in self.accesses.iter().take(i).filter(used) {
+                let live = a.phase == Phase::Live && b.phase == Phase::Live;
+                if live && (a.mode.writes() || b.mode.writes()) && a.region.overlaps(&b.region) {
+                    return Err("two live accesses conflict");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The element at the low corner of a region.
+pub(super) fn corner(region: &Region) -> PerAxis<i32> {
+    let mut at = PerAxis::all(0);
+    for axis in 0..region.rank() {
+        at.set(axis, region.lo(axis));
+    }
+    at
+}
