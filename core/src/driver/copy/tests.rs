@@ -1,6 +1,7 @@
 //! Copy boxes against nested loops.
 
-#![allow(clippy::panic, clippy::indexing_slicing, clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::indexing_slicing, clippy::unwrap_used)] // tests may
+#![allow(clippy::reversed_empty_ranges, clippy::single_range_in_vec_init)] // boxes are made of ranges
 
 extern crate std;
 
