@@ -16,7 +16,14 @@ pub(crate) fn host(bytes: usize) -> hedgerow_host::Host<'static> {
 }
 
 /// `rows` rows of `run` bytes, with a pitch on each side.
-pub(crate) fn rows(src: u64, dst: u64, run: u64, rows: u32, src_pitch: i64, dst_pitch: i64) -> CopyBox {
+pub(crate) fn rows(
+    src: u64,
+    dst: u64,
+    run: u64,
+    rows: u32,
+    src_pitch: i64,
+    dst_pitch: i64,
+) -> CopyBox {
     let mut copy = CopyBox::flat(src, dst, run);
     copy.push(Dim { count: rows, src_stride: src_pitch, dst_stride: dst_pitch });
     copy
