@@ -35,18 +35,21 @@ impl CopyBox {
     }
 
     /// Adds an outer axis, folding it into the run or into the axis before where both sides allow.
+    ///
+    /// A box has room for [`MAX_RANK`] axes, as many as a region has: one more is ignored.
     pub fn push(&mut self, dim: Dim) {
         if dim.count == 1 {
             return;
         }
         if self.rank == 0 {
-            let run = self.run as i64;
+            let run = self.run.cast_signed();
             if dim.src_stride == run && dim.dst_stride == run {
                 self.run = self.run.saturating_mul(u64::from(dim.count));
                 return;
             }
             // Both sides walk down: the same bytes from the other end.
-            if dim.src_stride == -run && dim.dst_stride == -run {
+            let down = run.wrapping_neg();
+            if dim.src_stride == down && dim.dst_stride == down {
                 let back = self.run.saturating_mul(u64::from(dim.count.saturating_sub(1)));
                 self.src = self.src.wrapping_sub(back);
                 self.dst = self.dst.wrapping_sub(back);
@@ -73,14 +76,14 @@ impl CopyBox {
         self.dims.get(..self.rank as usize).unwrap_or_default()
     }
 
-    /// Number of runs.
+    /// Number of runs; saturates at `u64::MAX`.
     pub fn runs(&self) -> u64 {
-        self.dims().iter().fold(1, |n, dim| n * u64::from(dim.count))
+        self.dims().iter().fold(1u64, |n, dim| n.saturating_mul(u64::from(dim.count)))
     }
 
-    /// Bytes copied.
+    /// Bytes copied; saturates at `u64::MAX`.
     pub fn bytes(&self) -> u64 {
-        self.run * self.runs()
+        self.run.saturating_mul(self.runs())
     }
 
     /// Calls `each` with the source and destination offset of every run.
@@ -96,27 +99,36 @@ impl CopyBox {
                 if *at < dim.count {
                     break;
                 }
-                let count = i64::from(dim.count);
+                let back = -i64::from(dim.count);
                 *at = 0;
-                src = src.wrapping_add_signed(-dim.src_stride * count);
-                dst = dst.wrapping_add_signed(-dim.dst_stride * count);
+                src = src.wrapping_add_signed(dim.src_stride.wrapping_mul(back));
+                dst = dst.wrapping_add_signed(dim.dst_stride.wrapping_mul(back));
             }
         }
     }
 
-    /// The lowest byte touched on each side, and one past the highest: `(src, dst)`.
+    /// The lowest byte touched on each side, and one past the highest: `(src, dst)`. Both are empty when
+    /// the box copies nothing.
     pub fn bounds(&self) -> (core::ops::Range<u64>, core::ops::Range<u64>) {
         let (mut src, mut dst) = (self.src..self.src, self.dst..self.dst);
+        if self.bytes() == 0 {
+            return (src, dst);
+        }
         for dim in self.dims() {
             let steps = i64::from(dim.count.saturating_sub(1));
             for (range, stride) in [(&mut src, dim.src_stride), (&mut dst, dim.dst_stride)] {
+                let reach = stride.wrapping_mul(steps);
                 if stride < 0 {
-                    range.start = range.start.wrapping_add_signed(stride * steps);
+                    range.start = range.start.wrapping_add_signed(reach);
                 } else {
-                    range.end = range.end.wrapping_add_signed(stride * steps);
+                    range.end = range.end.wrapping_add_signed(reach);
                 }
             }
         }
-        (src.start..src.end + self.run, dst.start..dst.end + self.run)
+        let end = |end: u64| end.wrapping_add(self.run);
+        (src.start..end(src.end), dst.start..end(dst.end))
     }
 }
+
+#[cfg(test)]
+mod tests;

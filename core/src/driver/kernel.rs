@@ -19,7 +19,7 @@ use crate::tree::Mode;
 /// fn fill(call: &HostCall<'_>) -> Result<(), KernelError> {
 ///     let out = call.view::<i32>(0)?;
 ///     let value: i32 = call.params()?;
-///     out.for_each(|at| out.set(at, value));
+///     out.for_each(|at: [i32; 2]| out.set(at, value));
 ///     Ok(())
 /// }
 /// static FILL: KernelSource<'static> = KernelSource {
@@ -168,6 +168,14 @@ pub struct Binding<M> {
     pub element: u32,
     /// What the kernel may do with it.
     pub mode: Mode,
+}
+
+impl<M> Binding<M> {
+    /// The same view, bound to memory by another name: a driver's own, or an address for [`HostCall`].
+    pub fn with_memory<N>(self, memory: N) -> Binding<N> {
+        let Self { memory: _, offset, bytes, geometry, element, mode } = self;
+        Binding { memory, offset, bytes, geometry, element, mode }
+    }
 }
 
 /// One run of a kernel.

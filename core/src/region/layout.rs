@@ -17,6 +17,8 @@ use super::{GeometryError, MAX_RANK, PerAxis, Region};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     rank: usize,
+    /// How many mins were given: as many as there are axes, or the layout is refused.
+    mins: usize,
     min: PerAxis<i32>,
     extent: PerAxis<u32>,
     stride: PerAxis<i64>,
@@ -51,18 +53,19 @@ impl Shape {
     pub fn strided<const N: usize>(extents: [u32; N], strides: [i64; N]) -> Self {
         Self {
             rank: N,
+            mins: N,
             min: PerAxis::all(0),
             extent: PerAxis::from_slice(&extents, 1),
             stride: PerAxis::from_slice(&strides, 0),
         }
     }
 
-    /// The same shape with its first coordinates moved to `min`.
+    /// The same shape with its first coordinates moved to `min`: one for each axis, or [`Layout::new`]
+    /// refuses it.
     #[must_use]
     pub fn min<const N: usize>(mut self, min: [i32; N]) -> Self {
         self.min = PerAxis::from_slice(&min, 0);
-        // A wrong number of mins shows as a wrong rank when the layout is made.
-        self.rank = if N == self.rank { N } else { usize::MAX };
+        self.mins = N;
         self
     }
 
@@ -96,6 +99,9 @@ impl Layout {
         if shape.rank > MAX_RANK {
             return Err(GeometryError::Rank { given: shape.rank, expected: MAX_RANK });
         }
+        if shape.mins != shape.rank {
+            return Err(GeometryError::Rank { given: shape.mins, expected: shape.rank });
+        }
         let element = match u32::try_from(element) {
             Ok(0) => return Err(GeometryError::ZeroSized),
             Ok(size) => size,
@@ -104,13 +110,18 @@ impl Layout {
         let mut region = Region::with_rank(shape.rank);
         let mut stride = PerAxis::all(0i64);
         for axis in 0..shape.rank {
-            let overflow = GeometryError::Overflow { axis };
             let lo = shape.min.at(axis);
             let hi = i64::from(lo) + i64::from(shape.extent.at(axis));
-            let hi = i32::try_from(hi).map_err(|_| overflow)?;
+            let hi = i32::try_from(hi).map_err(|_| GeometryError::Overflow { axis })?;
             region.set(axis, lo, hi);
+        }
+        // Axes of one or no element have no neighbours: their strides may be anything, and are kept as 0.
+        for axis in 0..shape.rank {
+            if region.is_empty() || region.extent(axis) == 1 {
+                continue;
+            }
             let bytes = shape.stride.at(axis).checked_mul(i64::from(element));
-            stride.set(axis, bytes.ok_or(overflow)?);
+            stride.set(axis, bytes.ok_or(GeometryError::Overflow { axis })?);
         }
         Self::checked(region, stride, element)
     }
@@ -186,7 +197,7 @@ impl Layout {
         &self.region
     }
 
-    /// Bytes between neighbours on `axis`.
+    /// Bytes between neighbours on `axis`; 0 where it has no neighbours.
     pub fn stride(&self, axis: usize) -> i64 {
         self.stride.at(axis)
     }
@@ -211,7 +222,7 @@ impl Layout {
         offset as u64
     }
 
-    /// Lowest byte of `region` and the bytes from there to one past its highest.
+    /// Lowest byte of `region` (which is inside) and the bytes from there to one past its highest.
     pub fn window(&self, region: &Region) -> (u64, u64) {
         if region.is_empty() {
             return (0, 0);
@@ -221,7 +232,8 @@ impl Layout {
         for axis in 0..region.rank() {
             let stride = self.stride.at(axis);
             corner.set(axis, if stride < 0 { region.hi(axis) - 1 } else { region.lo(axis) });
-            span += stride.unsigned_abs() * u64::from(region.extent(axis) - 1);
+            let steps = u64::from(region.extent(axis) - 1);
+            span = span.saturating_add(stride.unsigned_abs().saturating_mul(steps));
         }
         (self.offset(&corner), span)
     }

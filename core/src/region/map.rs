@@ -119,7 +119,7 @@ impl ViewMap {
 
     /// Whether the view holds every element of its [`root_region`](Self::root_region).
     pub fn covers_its_box(&self) -> bool {
-        (0..self.rank()).all(|axis| self.extent(axis) <= 1 || self.step(axis).abs() == 1)
+        (0..self.rank()).all(|axis| self.extent(axis) <= 1 || self.step(axis).unsigned_abs() == 1)
     }
 
     /// Root coordinates of the view's element at `at`; `None` when it is outside.
@@ -301,7 +301,12 @@ impl ViewMap {
         if self.extent(axis) > 0 {
             map.advance_origin(axis, i64::from(self.extent(axis)) - 1);
         }
-        let step = self.step(axis).checked_neg().ok_or(GeometryError::Overflow { axis })?;
+        // As in `step_by`.
+        let step = match self.step(axis).checked_neg() {
+            Some(step) => step,
+            None if self.extent(axis) <= 1 => 1,
+            None => return Err(GeometryError::Overflow { axis }),
+        };
         map.step.set(axis, step);
         Ok(map)
     }

@@ -1,0 +1,132 @@
+//! Kernels: which form is taken, and what a call is given.
+
+mod common;
+
+use common::{contents, host, upload};
+use hedgerow::driver::{
+    Binding, ComputeDriver, Contents, CopyBox, DeviceCode, DeviceDriver, Dispatch, DriverError,
+    ErrorKind, Form, Geometry, HostCall, HostKernel, KernelError, KernelSource,
+};
+use hedgerow::region::PerAxis;
+use hedgerow::tree::Mode;
+use hedgerow_host::{HostError, HostMemory};
+
+fn source<'a>(views: usize, forms: &'a [Form<'a>]) -> KernelSource<'a> {
+    KernelSource { name: "test", views, workgroup: [1, 1, 1], granule: 1, forms }
+}
+
+/// `out = in + parameter`, element by element.
+fn add(call: &HostCall<'_>) -> Result<(), KernelError> {
+    let (from, to) = (call.view::<i32>(0)?, call.view::<i32>(1)?);
+    let more: i32 = call.params()?;
+    to.for_each(|at: [i32; 2]| {
+        if let Some(value) = from.get(at) {
+            to.set(at, value + more);
+        }
+    });
+    Ok(())
+}
+
+fn refuse(_: &HostCall<'_>) -> Result<(), KernelError> {
+    Err(KernelError::Refused("not today"))
+}
+
+/// A window of 3 by 2 elements of a root with rows of 8.
+fn window(memory: HostMemory, offset: u64, mode: Mode) -> Binding<HostMemory> {
+    let geometry = Geometry {
+        rank: 2,
+        origin: 4,
+        min: PerAxis::from_slice(&[10, -1], 0),
+        extent: PerAxis::from_slice(&[3, 2], 1),
+        stride: PerAxis::from_slice(&[4, 32], 0),
+    };
+    Binding { memory, offset, bytes: 4 + 2 * 4 + 32 + 4, geometry, element: 4, mode }
+}
+
+fn dispatch(
+    host: &impl ComputeDriver<Memory = HostMemory, Kernel = HostKernel, Error = HostError>,
+    kernel: &HostKernel,
+    views: &[Binding<HostMemory>],
+    params: &[u8],
+) -> Result<(), HostError> {
+    let run = Dispatch { views, params, groups: [1, 1, 1] };
+    // SAFETY: the test's windows are inside their memories (the driver checks), used by nobody else.
+    unsafe { host.dispatch(kernel, &run, &[]) }.map(drop)
+}
+
+#[test]
+fn a_dispatch_touches_its_elements_alone() {
+    let host = host(1024);
+    let memory = host.allocate(256, Contents::Zeroed).unwrap().memory;
+    let out = host.allocate(256, Contents::Zeroed).unwrap().memory;
+    let ramp: Vec<u8> = (0..64i32).flat_map(i32::to_le_bytes).collect();
+    upload(&host, &ramp, memory, &[CopyBox::flat(0, 0, 256)]).unwrap();
+    let kernel = host.load_kernel(&source(2, &[Form::Host(add)])).unwrap();
+    let views = [window(memory, 64, Mode::Read), window(out, 128, Mode::Overwrite)];
+    dispatch(&host, &kernel, &views, &1000i32.to_le_bytes()).unwrap();
+
+    let mut expected = [0i32; 64];
+    for (x, y) in (0..2).flat_map(|y| (0..3).map(move |x| (x, y))) {
+        expected[33 + x + 8 * y] = 1000 + (17 + x + 8 * y) as i32;
+    }
+    let expected: Vec<u8> = expected.iter().flat_map(|value| value.to_le_bytes()).collect();
+    assert_eq!(contents(&host, out, 256), expected);
+    assert_eq!(contents(&host, memory, 256), ramp);
+}
+
+#[test]
+fn the_first_host_form_is_taken() {
+    let host = host(64);
+    // SAFETY: no driver here runs it.
+    let wgsl = unsafe { DeviceCode::new("", "main") };
+    let forms = [Form::Wgsl(wgsl), Form::Host(refuse), Form::Host(add)];
+    let kernel = host.load_kernel(&source(0, &forms)).unwrap();
+    let refused = HostError::Kernel(KernelError::Refused("not today"));
+    assert_eq!(dispatch(&host, &kernel, &[], &[]), Err(refused));
+    assert_eq!(refused.kind(), ErrorKind::Other);
+    assert_eq!(refused.to_string(), "the kernel refused to run: not today");
+
+    for forms in [&[][..], &forms[..1]] {
+        let error = host.load_kernel(&source(0, forms)).unwrap_err();
+        assert_eq!((error, error.kind()), (HostError::NoForm, ErrorKind::Unsupported));
+    }
+    let error = host.load_kernel(&source(9, &forms)).unwrap_err();
+    assert_eq!(error, HostError::Views { given: 9, limit: 8 });
+}
+
+#[test]
+fn mistakes_of_a_kernel_are_errors() {
+    let host = host(1024);
+    let memory = host.allocate(256, Contents::Zeroed).unwrap().memory;
+    let kernel = host.load_kernel(&source(2, &[Form::Host(add)])).unwrap();
+    let one = [window(memory, 0, Mode::Update)];
+    assert_eq!(
+        dispatch(&host, &kernel, &one, &[0; 4]),
+        Err(HostError::Kernel(KernelError::NoView { index: 1, given: 1 }))
+    );
+    let two = [one[0]; 2];
+    assert_eq!(
+        dispatch(&host, &kernel, &two, &[0; 3]),
+        Err(HostError::Kernel(KernelError::Params { asked: 4, given: 3 }))
+    );
+    let nine = [one[0]; 9];
+    assert_eq!(
+        dispatch(&host, &kernel, &nine, &[0; 4]),
+        Err(HostError::Views { given: 9, limit: 8 })
+    );
+    host.simulate_loss();
+    assert_eq!(dispatch(&host, &kernel, &two, &[0; 4]), Err(HostError::DeviceLost));
+    assert_eq!(
+        host.load_kernel(&source(2, &[Form::Host(add)])).unwrap_err(),
+        HostError::DeviceLost
+    );
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "is not aligned")]
+fn a_stricter_device_insists_on_its_alignment() {
+    let host = host(1024).bind_align(256);
+    let memory = host.allocate(512, Contents::Zeroed).unwrap().memory;
+    let _ = dispatch(&host, &(add as HostKernel), &[window(memory, 64, Mode::Read)], &[]);
+}
