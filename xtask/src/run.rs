@@ -289,10 +289,12 @@ impl RowRun {
                 break Some(status.code());
             }
             if Instant::now() >= self.deadline {
-                // Children first found, then ended: cargo's own child would outlive it.
-                kill(&descendants(child.id()));
+                // Cargo's own child would outlive it. Found first, since an orphan is nobody's
+                // child; ended last, since a parent goes on when its child has ended.
+                let below = descendants(child.id());
                 child.kill()?;
                 child.wait()?;
+                kill(&below);
                 break None;
             }
             thread::sleep(Duration::from_millis(20));
@@ -364,7 +366,7 @@ fn shown(command: &Command, env: &[(&str, String)]) -> String {
     text
 }
 
-/// All processes below one, by Linux's process table; none elsewhere.
+/// All processes below one, parents first, by Linux's process table; none elsewhere.
 fn descendants(of: u32) -> Vec<u32> {
     let table: Vec<(u32, u32)> = fs::read_dir("/proc")
         .into_iter()
@@ -489,13 +491,14 @@ fn tail(text: &str, lines: usize) -> String {
 }
 
 fn one_line(report: &Report) -> String {
-    let tests = tests(report.counts);
     match &report.outcome {
         Outcome::Skipped(reason) => format!("{} skipped: {reason}", report.name),
         outcome => {
-            let result = result(outcome);
-            let tests = if tests == "-" { String::new() } else { format!("{tests} tests, ") };
-            format!("{} {result} ({tests}{})", report.name, duration(report.time))
+            let tests = match report.counts {
+                Some(counts) => format!("tests: {}; ", tests(Some(counts))),
+                None => String::new(),
+            };
+            format!("{} {} ({tests}{})", report.name, result(outcome), duration(report.time))
         }
     }
 }
@@ -528,6 +531,15 @@ fn duration(time: Duration) -> String {
     format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60)
 }
 
+/// A reason as the table has room for it; it is whole in the list of errors.
+fn shortened(reason: &str) -> String {
+    const MOST: usize = 90;
+    if reason.chars().count() <= MOST {
+        return reason.to_owned();
+    }
+    reason.chars().take(MOST).chain("...".chars()).collect()
+}
+
 /// The table, the total, the errors, and the line that counts rows.
 fn summary(reports: &[Report], total: Duration) -> String {
     let mut lines = vec![["row", "result", "tests", "time", "reason"].map(str::to_owned)];
@@ -542,7 +554,7 @@ fn summary(reports: &[Report], total: Duration) -> String {
             result(&report.outcome).to_owned(),
             tests(report.counts),
             duration(report.time),
-            reason,
+            shortened(&reason),
         ]);
     }
     let mut widths = [0; 5];
@@ -652,6 +664,15 @@ mod tests {
         assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
         assert_eq!(tail("a", 2), "a");
         assert_eq!(tail("", 2), "");
+    }
+
+    #[test]
+    fn lines_of_rows() {
+        let line = |outcome| one_line(&report("unit", outcome, &[]));
+        assert_eq!(line(Outcome::Passed), "unit passed (tests: 3, 1 ignored; 1.5 s)");
+        assert_eq!(line(Outcome::Skipped("no GPU".to_owned())), "unit skipped: no GPU");
+        assert_eq!(shortened(&"x".repeat(90)).len(), 90);
+        assert_eq!(shortened(&"x".repeat(91)).len(), 93);
     }
 
     fn row_run(name: &str, limit: Duration) -> RowRun {
