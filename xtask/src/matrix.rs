@@ -372,11 +372,9 @@ pub(crate) fn plan(options: &TestOptions) -> Result<Vec<Planned>, String> {
         let selected = (options.only.is_empty() || named(&options.only))
             && (options.drivers.is_empty() || of_driver(&options.drivers));
         if !selected {
-            if required_by_name {
-                return Err(format!(
-                    "--require asks for `{}`, which --only or --driver leaves out",
-                    row.name
-                ));
+            // Of a driver, the selected rows are required; a row by name must be among them.
+            if named(&options.require) {
+                return Err(left_out(row.name));
             }
             continue;
         }
@@ -389,6 +387,11 @@ pub(crate) fn plan(options: &TestOptions) -> Result<Vec<Planned>, String> {
     }
     if plan.is_empty() {
         return Err("no row is left: --only and --driver exclude each other".into());
+    }
+    for driver in Driver::ALL.iter().filter(|d| options.require.iter().any(|n| n == d.name())) {
+        if !plan.iter().any(|planned| planned.row.driver == Some(*driver)) {
+            return Err(left_out(driver.name()));
+        }
     }
     Ok(plan)
 }
@@ -410,6 +413,10 @@ pub(crate) fn list(plan: &[Planned]) -> String {
         text.push('\n');
     }
     text
+}
+
+fn left_out(name: &str) -> String {
+    format!("--require asks for `{name}`, which --only or --driver leaves out")
 }
 
 fn is_row(name: &str) -> bool {
@@ -491,12 +498,21 @@ mod tests {
     }
 
     #[test]
+    fn a_required_driver_is_its_selected_rows() {
+        let only = ["fmt", "demo-vulkan"];
+        let plan = plan(&options(&[], &only, &["vulkan"])).expect("a plan");
+        let required: Vec<_> = plan.iter().map(|p| (p.row.name, p.required)).collect();
+        assert_eq!(required, [("fmt", false), ("demo-vulkan", true)]);
+    }
+
+    #[test]
     fn wrong_names_list_the_known_ones() {
         for (options, say) in [
             (options(&["metal"], &[], &[]), "host, vulkan, nvidia"),
             (options(&[], &["units"], &[]), "clippy"),
             (options(&[], &[], &["units"]), "clippy"),
             (options(&["host"], &[], &["vulkan"]), "leaves out"),
+            (options(&[], &["fmt"], &["unit"]), "leaves out"),
             (options(&["host"], &["fmt"], &[]), "no row is left"),
         ] {
             let error = plan(&options).expect_err("refused");

@@ -531,13 +531,13 @@ fn duration(time: Duration) -> String {
     format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60)
 }
 
-/// A reason as the table has room for it; it is whole in the list of errors.
-fn shortened(reason: &str) -> String {
+/// An error as the table has room for it; it is whole in the list of errors.
+fn shortened(error: &str) -> String {
     const MOST: usize = 90;
-    if reason.chars().count() <= MOST {
-        return reason.to_owned();
+    if error.chars().count() <= MOST {
+        return error.to_owned();
     }
-    reason.chars().take(MOST).chain("...".chars()).collect()
+    error.chars().take(MOST).chain("...".chars()).collect()
 }
 
 /// The table, the total, the errors, and the line that counts rows.
@@ -546,7 +546,7 @@ fn summary(reports: &[Report], total: Duration) -> String {
     for report in reports {
         let reason = match &report.outcome {
             Outcome::Skipped(reason) => reason.clone(),
-            Outcome::Failed => report.errors.first().cloned().unwrap_or_default(),
+            Outcome::Failed => report.errors.first().map(|e| shortened(e)).unwrap_or_default(),
             Outcome::Passed => String::new(),
         };
         lines.push([
@@ -554,7 +554,7 @@ fn summary(reports: &[Report], total: Duration) -> String {
             result(&report.outcome).to_owned(),
             tests(report.counts),
             duration(report.time),
-            shortened(&reason),
+            reason,
         ]);
     }
     let mut widths = [0; 5];
