@@ -27,7 +27,7 @@ const UNFINISHED: [&str; 4] =
 /// The keyword, cut in two for the same reason.
 const UNSAFE: &str = concat!("un", "safe");
 
-/// How far above an unsafe block its SAFETY comment may begin.
+/// How far above an unsafe block its SAFETY comment may end.
 const SAFETY_LINES: usize = 6;
 
 /// Complaints about one file: its path from the top, its text.
@@ -152,7 +152,12 @@ fn unsafe_has_reason(path: &str, text: &str) -> Vec<String> {
         if !is_code || !starts.iter().any(|start| line.contains(start)) {
             continue;
         }
-        let above = lines.get(at.saturating_sub(SAFETY_LINES)..=at).unwrap_or_default();
+        let mut from = at.saturating_sub(SAFETY_LINES);
+        // A comment that begins further up counts whole.
+        while from > 0 && lines.get(from).is_some_and(|line| line.trim_start().starts_with("//")) {
+            from -= 1;
+        }
+        let above = lines.get(from..=at).unwrap_or_default();
         if !above.iter().any(|line| line.contains("SAFETY")) {
             wrong.push(format!("{path}:{}: {UNSAFE} without a SAFETY comment", at + 1));
         }
@@ -229,6 +234,7 @@ mod tests {
         let check = |above: &str| unsafe_has_reason("a.rs", &format!("{above}{block}")).len();
         assert_eq!(check("    // SAFETY: p is valid\n"), 0);
         assert_eq!(check("// SAFETY: a long\n// one\n\n\n\n\n"), 0);
+        assert_eq!(check("// SAFETY: a list\n// 1\n// 2\n// 3\n// 4\n// 5\n// 6\n// 7\n"), 0);
         assert_eq!(check("// SAFETY: too far\n\n\n\n\n\n\n"), 1);
         assert_eq!(check("// no reason\n"), 1);
         let wrong = unsafe_has_reason("a.rs", &format!("\n{UNSAFE} impl Send for A {{}}\n"));
