@@ -243,7 +243,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
                     None => f.write_str("the device is lost")?,
                 }
                 match region {
-                    Some(first) => write!(f, "; {boxes} boxes only it held are lost, first {first}"),
+                    Some(first) => {
+                        write!(f, "; {boxes} boxes only it held are lost, first {first}")
+                    }
                     None => Ok(()),
                 }
             }

@@ -307,15 +307,13 @@ impl<D: ComputeDriver> Kernel<D> {
         let mut after = After::NONE;
         for entry in &mut transit.entries {
             let memory = ops::memory(entry.tree, entry.device)?;
-            let brought =
-                ops::bring(entry.tree, &mut entry.reservation, Some(memory), ops::wait());
+            let brought = ops::bring(entry.tree, &mut entry.reservation, Some(memory), ops::wait());
             brought?;
             after.extend(entry.reservation.transfers());
             let place = entry.device + 1;
             for device in 0..entry.tree.devices() {
                 let found = locked_surely(entry.tree, |inner| {
-                    let (reads, writes) =
-                        inner.state.planes_of(place, entry.reservation.mode());
+                    let (reads, writes) = inner.state.planes_of(place, entry.reservation.mode());
                     let outer = entry.reservation.outer();
                     inner.state.dependencies(outer, reads, writes, device)
                 });
@@ -336,13 +334,19 @@ impl<D: ComputeDriver> Kernel<D> {
             } else {
                 match bindings.first() {
                     Some(binding) => binding.memory,
-                    None => return Err(Error::Undefined { region: arg.map.root_region(), lost: false }),
+                    None => {
+                        return Err(Error::Undefined {
+                            region: arg.map.root_region(),
+                            lost: false,
+                        });
+                    }
                 }
             };
             let mut binding = bind(arg, memory, driver.caps(), *device);
             if arg.map.is_empty() {
                 binding.offset = 0;
-                binding.bytes = u64::from(binding.element).min(arg.tree.setup().device.span().max(1));
+                binding.bytes =
+                    u64::from(binding.element).min(arg.tree.setup().device.span().max(1));
             }
             // No more than the arguments.
             let _ = bindings.push(binding);

@@ -25,7 +25,8 @@ pub trait Locking: 'static {
     ///
     /// # Errors
     /// [`Locked`] when somebody has the lock.
-    fn try_with<S: Send, R>(cell: &Self::Cell<S>, f: impl FnOnce(&mut S) -> R) -> Result<R, Locked>;
+    fn try_with<S: Send, R>(cell: &Self::Cell<S>, f: impl FnOnce(&mut S) -> R)
+    -> Result<R, Locked>;
 
     /// Called in a loop while another call finishes its work on the same bytes.
     fn relax() {
@@ -48,7 +49,10 @@ impl Locking for Spin {
         Ok(f(&mut cell.lock()))
     }
 
-    fn try_with<S: Send, R>(cell: &Self::Cell<S>, f: impl FnOnce(&mut S) -> R) -> Result<R, Locked> {
+    fn try_with<S: Send, R>(
+        cell: &Self::Cell<S>,
+        f: impl FnOnce(&mut S) -> R,
+    ) -> Result<R, Locked> {
         cell.try_lock().map(|mut value| f(&mut value)).ok_or(Locked)
     }
 }
@@ -68,7 +72,10 @@ impl Locking for TryLock {
         Spin::try_with(cell, f)
     }
 
-    fn try_with<S: Send, R>(cell: &Self::Cell<S>, f: impl FnOnce(&mut S) -> R) -> Result<R, Locked> {
+    fn try_with<S: Send, R>(
+        cell: &Self::Cell<S>,
+        f: impl FnOnce(&mut S) -> R,
+    ) -> Result<R, Locked> {
         Spin::try_with(cell, f)
     }
 }

@@ -418,10 +418,6 @@ pub(crate) fn on_host<D: DeviceDriver>(
             let (reads, writes) = inner.state.planes_of(0, request.mode);
             inner.state.dependencies(entry.reservation.outer(), reads, writes, device)
         });
-        let host_is_apart = !tree.setup().shared && !tree.setup().host_owned;
-        if host_is_apart || after.as_slice().is_empty() {
-            continue;
-        }
         if wait == Wait::No && !all_done(tree, device, &after)? {
             let region = request.region;
             return Err(Error::Busy(Busy { region, holder: Holder::Work }));

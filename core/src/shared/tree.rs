@@ -11,12 +11,12 @@ use super::lock::{Locking, Spin};
 use super::view::View;
 use super::{Element, ops};
 use crate::capacity::{Array, Capacity, Standard};
-use crate::driver::{Contents, CopyBox, Device, DeviceDriver, DriverError, DropError};
+use crate::driver::{Contents, CopyBox, Device, DeviceDriver, DropError};
 use crate::error::{Busy, Error, Holder};
 use crate::region::{Layout, Region, Shape, ViewMap};
 use crate::tree::{
-    Access, Counters, DeviceState, Drawing, Header, Location, MAX_DEVICES, Node, NodeId, Residency,
-    Setup, State, Work,
+    Access, Counters, DeviceState, Drawing, Header, Location, MAX_DEVICES, Node, Residency, Setup,
+    State, Work,
 };
 
 type Memory<H> = <<H as Device>::Driver as DeviceDriver>::Memory;
@@ -65,7 +65,11 @@ impl<C: Capacity, M: Send + Sync> Tables<C, M> {
                 work: self.work.as_mut_slice(),
                 cuts: self.cuts.as_mut_slice(),
                 bits: words.get_mut(..each * planes).unwrap_or_default(),
-                devices: self.devices.as_mut_slice().get_mut(..self.used_devices).unwrap_or_default(),
+                devices: self
+                    .devices
+                    .as_mut_slice()
+                    .get_mut(..self.used_devices)
+                    .unwrap_or_default(),
             },
             memory: self.memory.as_mut_slice(),
         }
@@ -281,10 +285,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     /// # Errors
     /// As [`over`](Self::over), and what the driver says; [`Error::Misaligned`] if its memory does not
     /// fit `T`.
-    pub fn owned<T: Element>(
-        self,
-        shape: Shape,
-    ) -> Result<Tree<'static, T, H, C, L>, Failure<H>> {
+    pub fn owned<T: Element>(self, shape: Shape) -> Result<Tree<'static, T, H, C, L>, Failure<H>> {
         let layout = Layout::new(&shape, size_of::<T>())?;
         let none = HostSide { base: NonNull::<T>::dangling().as_ptr().cast(), owned: None };
         if layout.span() == 0 {
@@ -327,7 +328,11 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     fn check_count(&self) -> Result<(), Failure<H>> {
         // Built for its length only.
         let room = C::Devices::<Option<()>>::build(|_| None).as_slice().len();
-        if self.count > room { Err(Error::NoDevice { device: room, devices: room }) } else { Ok(()) }
+        if self.count > room {
+            Err(Error::NoDevice { device: room, devices: room })
+        } else {
+            Ok(())
+        }
     }
 
     fn build<'m, T: Element>(
@@ -348,12 +353,12 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             work: C::Work::build(|_| Work::default()),
             cuts: C::Cuts::build(|_| 0),
             words: C::Words::build(|_| 0),
-            devices: C::Devices::build(|device| DeviceState {
-                residency: match shared_memory {
-                    Some(_) if device == 0 => Residency::Present,
-                    _ => Residency::Absent,
-                },
-                ..DeviceState::default()
+            devices: C::Devices::build(|device| {
+                let mut state = DeviceState::default();
+                if device == 0 && shared_memory.is_some() {
+                    state.residency = Residency::Present;
+                }
+                state
             }),
             memory: C::Devices::build(|device| shared_memory.filter(|_| device == 0)),
             used_devices: self.count,

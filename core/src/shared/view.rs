@@ -46,8 +46,7 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
 
     fn child(&self, map: ViewMap) -> Result<Self, Error<D::Error>> {
         let region = map.root_region();
-        let node =
-            locked(self.tree, Wait::Yes, |inner| inner.state.add_node(self.node, region))?;
+        let node = locked(self.tree, Wait::Yes, |inner| inner.state.add_node(self.node, region))?;
         Ok(Self { tree: self.tree, node: node.map_err(Error::lift)?, map, elements: PhantomData })
     }
 

@@ -56,7 +56,8 @@ impl State<'_> {
                 after.add(work.ticket);
             }
         }
-        if let Some(state) = self.devices.get(device) {
+        let own = plane_bit(self.plane(device + 1));
+        if let Some(state) = self.devices.get(device).filter(|_| own & (reads | writes) != 0) {
             after.add(state.ready);
         }
         after
