@@ -2,3 +2,8 @@
 
 pub mod conformance;
 pub mod demo;
+
+/// The README's examples, as doc tests.
+#[doc = include_str!("../../README.md")]
+#[cfg(doctest)]
+pub struct Readme;

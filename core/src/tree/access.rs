@@ -140,10 +140,11 @@ impl State<'_> {
             let extended = self.extended(request);
             self.check_conflicts(&extended, request, &[])?;
             for other in requests.iter().take(i) {
-                if request.mode.writes() || other.mode.writes() {
-                    if let Some(region) = extended.intersection(&self.extended(other)) {
-                        return Err(Error::Overlap { region });
-                    }
+                let shared = extended.intersection(&self.extended(other));
+                if let Some(region) =
+                    shared.filter(|_| request.mode.writes() || other.mode.writes())
+                {
+                    return Err(Error::Overlap { region });
                 }
             }
             self.check_defined(request)?;
