@@ -2,6 +2,7 @@
 
 pub mod conformance;
 pub mod demo;
+pub mod oracle;
 
 /// The README's examples, as doc tests.
 #[doc = include_str!("../../README.md")]

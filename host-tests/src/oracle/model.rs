@@ -28,12 +28,7 @@ impl ModelView {
     }
 
     /// A view of these mins and extents whose element at `at` is this view's at `map(at)`.
-    fn derive(
-        &self,
-        min: Vec<i64>,
-        extent: Vec<i64>,
-        map: impl Fn(&[i64]) -> Vec<i64>,
-    ) -> Self {
+    fn derive(&self, min: Vec<i64>, extent: Vec<i64>, map: impl Fn(&[i64]) -> Vec<i64>) -> Self {
         let mut elements = Vec::new();
         let n: i64 = extent.iter().product();
         let mut at = min.clone();
@@ -203,6 +198,17 @@ impl Model {
                 fresh[*element] = p == place;
             }
             self.value[*element].get_or_insert(0);
+        }
+    }
+
+    /// Elements of `boxed` without a value turned out to have one: a write that had to widen, or that
+    /// wrote whole granules, defined them as zero.
+    pub(crate) fn defined_by_widening(&mut self, boxed: &[usize]) {
+        for element in boxed {
+            if self.undefined(*element) {
+                self.value[*element] = Some(0);
+                self.fresh.iter_mut().for_each(|fresh| fresh[*element] = true);
+            }
         }
     }
 
