@@ -312,6 +312,9 @@ impl State<'_> {
         self.add_work(outer, ran, device, reads, writes);
         let recorded = self.map().is_fresh(plane, &outer);
         if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            // Bytes beside the region asked for are only written with what they hold: once recorded, they
+            // are nobody's to keep.
+            access.region = reservation.exact;
             access.recorded = recorded;
             access.phase = if hold { Phase::Live } else { Phase::Free };
         }
