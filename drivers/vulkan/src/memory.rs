@@ -406,8 +406,7 @@ mod tests {
     #[test]
     fn non_coherent_types() {
         let local = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE;
-        let types =
-            [kind(local | Flags::HOST_CACHED, 0), kind(local | Flags::HOST_COHERENT, 0)];
+        let types = [kind(local | Flags::HOST_CACHED, 0), kind(local | Flags::HOST_COHERENT, 0)];
         assert_eq!(pick(&types, !0, Place::Staging), Some(0));
         assert_eq!(pick(&types, !0, Place::Shared), Some(1));
     }

@@ -42,9 +42,13 @@ fn tiny_staging() -> LimitsOverride {
 
 /// A device with these limits, validated where the layer is installed. `None`, said aloud, without Vulkan.
 pub(crate) fn open_with(limits: LimitsOverride, budget: Option<u64>) -> Option<Vulkan> {
-    let open = |validation| {
-        let mut builder =
-            Vulkan::builder().synchronization_validation(validation).limits(limits);
+    // HEDGEROW_VULKAN_VALIDATION: "off", "core", else barriers as well.
+    let how = std::env::var("HEDGEROW_VULKAN_VALIDATION").unwrap_or_default();
+    let open = |validation: bool| {
+        let mut builder = Vulkan::builder()
+            .validation(validation && how != "off")
+            .synchronization_validation(validation && how != "off" && how != "core")
+            .limits(limits);
         if let Some(bytes) = budget {
             builder = builder.budget(bytes);
         }
@@ -191,8 +195,7 @@ pub(crate) fn box_lists() -> Vec<Vec<CopyBox>> {
         let planes = 1 + random.below(6) as u32;
         let pitch = |random: &mut Random| (run + random.below(20)) as i64;
         let (src_row, dst_row) = (pitch(&mut random), pitch(&mut random));
-        let (src_plane, dst_plane) =
-            (src_row * i64::from(rows) + 3, dst_row * i64::from(rows) + 1);
+        let (src_plane, dst_plane) = (src_row * i64::from(rows) + 3, dst_row * i64::from(rows) + 1);
         let at = (random.below(1000), random.below(1000));
         let dims = [(rows, src_row, dst_row), (planes, src_plane, dst_plane)];
         lists.push(vec![boxed(at.0, at.1, run, &dims)]);
