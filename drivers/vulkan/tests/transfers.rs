@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    SECONDS, SPACE, box_lists, boxed, bytes_of, holding, model, noise, on_all, open_with, reversed,
-    silent,
+    SECONDS, SPACE, box_lists, boxed, byte, bytes_of, holding, model, noise, on_all, open_with,
+    reversed, silent,
 };
 use hedgerow::driver::{Contents, CopyBox, DeviceDriver, DriverError, ErrorKind, Ticket};
 use hedgerow_vulkan::{LimitsOverride, Vulkan};
@@ -132,6 +132,9 @@ fn runs(gpu: &Vulkan, count: u32) {
     assert!(back == expected_back);
 }
 
+/// Offset, elements in a run, rows around it: in elements but for the offset.
+type Shape = (u64, u64, &'static [(u32, i64)]);
+
 #[test]
 fn fills() {
     on_all(|gpu| {
@@ -147,8 +150,7 @@ fn fills() {
             &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
             &[0; 16],
         ];
-        // Offset, elements in a run, rows around it, in elements but for the offset.
-        let shapes: [(u64, u64, &[(u32, i64)]); 7] = [
+        let shapes: [Shape; 7] = [
             (0, 4096, &[]),
             (1, 333, &[]),
             (2, 1, &[(100, 3)]),
@@ -239,7 +241,7 @@ fn storage() {
             assert_eq!(storage.shared, gpu.caps().unified);
             for i in 0..len {
                 // SAFETY: the storage is that long, and only this thread uses it.
-                assert_eq!(unsafe { storage.host.add(i).read() }, 0, "byte {i} of round {round}");
+                assert_eq!(unsafe { byte(storage.host, i) }, 0, "byte {i} of round {round}");
             }
             let host = noise(11, len);
             // SAFETY: as above.
@@ -257,9 +259,9 @@ fn storage() {
             let ticket = unsafe { gpu.copy(device.memory, storage.memory, &all, &[ticket]) }
                 .expect("copies");
             gpu.wait(ticket, SECONDS).expect("is done");
-            for (i, byte) in expected.iter().enumerate() {
+            for (i, value) in expected.iter().enumerate() {
                 // SAFETY: as above.
-                assert_eq!(unsafe { storage.host.add(i).read() }, *byte);
+                assert_eq!(unsafe { byte(storage.host, i) }, *value);
             }
             // SAFETY: all work is done.
             unsafe { gpu.release(storage.memory, &[ticket]) };

@@ -205,3 +205,13 @@ pub(crate) fn box_lists() -> Vec<Vec<CopyBox>> {
 
 /// Bytes of the buffers that [`box_lists`] is for.
 pub(crate) const SPACE: u64 = 70_003;
+
+/// Byte `at` of storage.
+///
+/// # Safety
+/// The storage is longer than that, and nobody writes it now.
+pub(crate) unsafe fn byte(host: std::ptr::NonNull<u8>, at: usize) -> u8 {
+    let place = host.as_ptr().wrapping_add(at);
+    // SAFETY: the caller's promise.
+    unsafe { place.read() }
+}
