@@ -205,8 +205,11 @@ impl Instance {
         }
         // SAFETY: all that `info` points at is alive, the layers and extensions are installed, and the log
         // is boxed and kept as long as the instance.
-        let raw =
-            unsafe { entry.create_instance(&info, None) }.map_err(failed("vkCreateInstance"))?;
+        let raw = unsafe { entry.create_instance(&info, None) }.map_err(|result| match result {
+            // What the loader says when it finds no driver.
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER => VulkanError::NoDevice,
+            result => VulkanError::Call { call: "vkCreateInstance", result },
+        })?;
         let mut instance = Self { raw, messenger: None, log, version, _entry: entry };
         if options.validation {
             let utils = ext::debug_utils::Instance::new(&instance._entry, &instance.raw);

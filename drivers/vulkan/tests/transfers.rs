@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    SECONDS, SPACE, box_lists, boxed, byte, bytes_of, holding, model, noise, on_all, open_with,
-    reversed, silent,
+    SECONDS, SPACE, box_lists, boxed, byte, bytes_of, holding, model, noise, on_all,
+    open_validated, open_with, reversed, silent,
 };
 use hedgerow::driver::{Contents, CopyBox, DeviceDriver, DriverError, ErrorKind, Ticket};
 use hedgerow_vulkan::{LimitsOverride, Vulkan};
@@ -107,9 +107,8 @@ fn many_runs() {
 /// More runs than one piece takes. Not validated: the layer takes minutes.
 #[test]
 fn very_many_runs() {
-    match Vulkan::open("") {
-        Ok(gpu) => runs(&gpu, 100_001),
-        Err(error) => eprintln!("skipped: {error}"),
+    if let Some(gpu) = open_validated(LimitsOverride::default(), None, false) {
+        runs(&gpu, 100_001);
     }
 }
 

@@ -42,6 +42,15 @@ fn tiny_staging() -> LimitsOverride {
 
 /// A device with these limits, validated where the layer is installed. `None`, said aloud, without Vulkan.
 pub(crate) fn open_with(limits: LimitsOverride, budget: Option<u64>) -> Option<Vulkan> {
+    open_validated(limits, budget, true)
+}
+
+/// As [`open_with`], with or without validation.
+pub(crate) fn open_validated(
+    limits: LimitsOverride,
+    budget: Option<u64>,
+    validation: bool,
+) -> Option<Vulkan> {
     // HEDGEROW_VULKAN_VALIDATION: "off", "core", else barriers as well.
     let how = std::env::var("HEDGEROW_VULKAN_VALIDATION").unwrap_or_default();
     let open = |validation: bool| {
@@ -54,7 +63,7 @@ pub(crate) fn open_with(limits: LimitsOverride, budget: Option<u64>) -> Option<V
         }
         builder.open()
     };
-    let opened = match open(true) {
+    let opened = match open(validation) {
         Err(VulkanError::NoValidation { missing }) => {
             assert!(!required(), "validation is required, and {missing} is missing");
             eprintln!("not validated: {missing} is missing");
