@@ -19,6 +19,7 @@
 //! answer is a lost device.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ash::vk;
 use hedgerow::driver::Ticket;
@@ -43,7 +44,8 @@ struct Batch {
 impl Batch {
     fn new(raw: &Raw) -> Result<Self> {
         let pool = raw.create_command_pool()?;
-        let commands = raw.allocate_commands(pool).inspect_err(|_| raw.destroy_command_pool(pool))?;
+        let commands =
+            raw.allocate_commands(pool).inspect_err(|_| raw.destroy_command_pool(pool))?;
         Ok(Self { pool, commands, last: 0, sets: Vec::new(), current: 0 })
     }
 
@@ -57,7 +59,12 @@ impl Batch {
         Ok(())
     }
 
-    fn set(&mut self, raw: &Raw, layout: vk::DescriptorSetLayout, buffers: u32) -> Result<vk::DescriptorSet> {
+    fn set(
+        &mut self,
+        raw: &Raw,
+        layout: vk::DescriptorSetLayout,
+        buffers: u32,
+    ) -> Result<vk::DescriptorSet> {
         loop {
             let fresh = self.current == self.sets.len();
             if fresh {
@@ -109,6 +116,14 @@ impl Recorder {
     /// Value of the last operation submitted.
     pub(crate) fn submitted(&self) -> u64 {
         self.submitted
+    }
+
+    /// The value to wait for where `value` is: that of its batch, if it is submitted and not known to be done.
+    ///
+    /// Any value in between would do by the specification, but validation layers before 1.3.296 stall for
+    /// ten seconds on a value that nothing signals exactly (fixed in their pull request 8519).
+    pub(crate) fn signal(&self, value: u64) -> Option<u64> {
+        self.flying.iter().map(|batch| batch.last).find(|last| *last >= value)
     }
 
     /// Opens a batch where none is open. The one part of recording that can fail.
@@ -199,11 +214,25 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes back the batches that are done.
-    pub(crate) fn retire(&mut self, completed: u64) {
-        while let Some(batch) = self.flying.pop_front_if(|batch| batch.last <= completed) {
-            self.spare.push(batch);
+    /// Takes back the batches that are done. Looks, and does not wait.
+    ///
+    /// Asks for each batch's value rather than for the counter: only a wait makes effects visible to the
+    /// host.
+    pub(crate) fn retire(&mut self, raw: &Raw) -> Result<()> {
+        while let Some(batch) = self.flying.pop_front() {
+            let done = if batch.last <= raw.completed() {
+                Ok(true)
+            } else {
+                raw.wait_once(batch.last, Duration::ZERO)
+            };
+            if let Ok(true) = done {
+                self.spare.push(batch);
+            } else {
+                self.flying.push_front(batch);
+                return done.map(|_| ());
+            }
         }
+        Ok(())
     }
 
     /// Destroys all batches. None is in flight.

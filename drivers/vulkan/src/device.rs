@@ -239,12 +239,14 @@ impl State {
     }
 
     /// Takes back and frees what the device is done with.
-    fn collect(&mut self, raw: &Raw, completed: u64) {
-        self.recorder.retire(completed);
+    fn collect(&mut self, raw: &Raw) -> Result<()> {
+        self.recorder.retire(raw)?;
+        let completed = raw.completed();
         self.table.collect(raw, &mut self.heaps, completed);
         for (_, pipeline) in self.pipelines.extract_if(.., |(value, _)| *value <= completed) {
             raw.destroy_pipeline(pipeline);
         }
+        Ok(())
     }
 }
 
@@ -273,12 +275,10 @@ impl Shared {
         budget: Option<u64>,
     ) -> Result<Self> {
         let largest = largest_allocation(&instance, &chosen);
-        let limits =
-            Limits::new(&chosen.properties.limits, largest, chosen.info.unified, over);
+        let limits = Limits::new(&chosen.properties.limits, largest, chosen.info.unified, over);
         let (device, features) = create_device(&instance, &chosen)?;
         let raw = Raw::new(device, chosen.family)?;
-        let heaps =
-            Heaps::new(instance.raw(), chosen.physical, &chosen.memory, &raw, &limits);
+        let heaps = Heaps::new(instance.raw(), chosen.physical, &chosen.memory, &raw, &limits);
         let heaps = match heaps {
             Ok(heaps) => heaps,
             Err(error) => {
@@ -332,9 +332,8 @@ impl Shared {
     /// The state, for work on a device that is there, with what is done taken back first.
     pub(crate) fn enter(&self) -> Result<MutexGuard<'_, State>> {
         self.raw.check()?;
-        let completed = self.raw.refresh()?;
         let mut state = self.lock();
-        state.collect(&self.raw, completed);
+        state.collect(&self.raw)?;
         Ok(state)
     }
 
@@ -359,7 +358,7 @@ impl Shared {
         match state.belt(which).oldest() {
             Some(value) => {
                 drop(state);
-                self.wait_value(value, deadline.left())
+                self.wait_value(value, deadline)
             }
             // Other threads hold all chunks. They wait for nobody while they do.
             None => {
@@ -381,12 +380,12 @@ impl Shared {
     }
 
     /// Submits what `value` needs and waits for it.
-    pub(crate) fn wait_value(&self, value: u64, timeout: Duration) -> Result<()> {
+    pub(crate) fn wait_value(&self, value: u64, deadline: Deadline) -> Result<()> {
         self.raw.check()?;
         if value <= self.raw.completed() {
             return Ok(());
         }
-        {
+        let signal = {
             let mut state = self.lock();
             let last = state.recorder.recorded();
             if value > last {
@@ -395,11 +394,14 @@ impl Shared {
             if value > state.recorder.submitted() {
                 state.recorder.submit(&self.raw)?;
             }
-        }
-        if self.raw.wait(value, timeout)? {
+            state.recorder.signal(value)
+        };
+        // A batch that is not on its way any more is done.
+        let Some(signal) = signal else { return Ok(()) };
+        if self.raw.wait(signal, deadline.left())? {
             return Ok(());
         }
-        Err(VulkanError::Timeout { value, ms: timeout.as_millis() })
+        Err(VulkanError::Timeout { value, ms: deadline.timeout.as_millis() })
     }
 
     /// Makes a block and notes it in the table; `fill` then sees it, still under the lock.
@@ -437,11 +439,13 @@ impl Shared {
     /// Calls `make`, and once more where there was no room and released memory could be waited for.
     fn with_room<T>(&self, mut make: impl FnMut() -> Result<T>) -> Result<T> {
         let error = match make() {
-            Err(error) if matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::Budget) => error,
+            Err(error) if matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::Budget) => {
+                error
+            }
             other => return other,
         };
         let Some(value) = self.lock().table.last_dead() else { return Err(error) };
-        self.wait_value(value, STALL)?;
+        self.wait_value(value, Deadline::new(STALL))?;
         make()
     }
 }
@@ -682,8 +686,12 @@ unsafe impl DeviceDriver for Vulkan {
         if ticket.value <= shared.raw.completed() {
             return Ok(true);
         }
-        let submitted = shared.lock().recorder.submitted();
-        Ok(ticket.value <= submitted && shared.raw.wait_once(ticket.value, Duration::ZERO)?)
+        let signal = shared.lock().recorder.signal(ticket.value);
+        match signal {
+            Some(signal) => shared.raw.wait_once(signal, Duration::ZERO),
+            // Not submitted yet, or known to be done since the look above.
+            None => Ok(ticket.value <= shared.raw.completed()),
+        }
     }
 
     fn wait(&self, ticket: Ticket, timeout: Duration) -> Result<()> {
@@ -692,7 +700,7 @@ unsafe impl DeviceDriver for Vulkan {
             let last = self.shared.lock().recorder.recorded();
             return Err(VulkanError::UnknownTicket { lane, value, last });
         }
-        self.shared.wait_value(value, timeout)
+        self.shared.wait_value(value, Deadline::new(timeout))
     }
 
     fn report_drop(&self, error: DropError) {

@@ -138,11 +138,7 @@ fn version_text(version: u32) -> String {
 }
 
 fn version_parts(version: u32) -> (u32, u32, u32) {
-    (
-        vk::api_version_major(version),
-        vk::api_version_minor(version),
-        vk::api_version_patch(version),
-    )
+    (vk::api_version_major(version), vk::api_version_minor(version), vk::api_version_patch(version))
 }
 
 fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
@@ -189,9 +185,8 @@ impl Instance {
         }
 
         let log = Box::new(ValidationLog::default());
-        let application = vk::ApplicationInfo::default()
-            .engine_name(c"hedgerow")
-            .api_version(version);
+        let application =
+            vk::ApplicationInfo::default().engine_name(c"hedgerow").api_version(version);
         let mut info = vk::InstanceCreateInfo::default()
             .application_info(&application)
             .enabled_layer_names(&layers)
@@ -210,7 +205,11 @@ impl Instance {
         }
         // SAFETY: all that `info` points at is alive, the layers and extensions are installed, and the log
         // is boxed and kept as long as the instance.
-        let raw = unsafe { entry.create_instance(&info, None) }.map_err(failed("vkCreateInstance"))?;
+        let raw = unsafe { entry.create_instance(&info, None) }.map_err(|result| match result {
+            // What the loader says when it finds no driver.
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER => VulkanError::NoDevice,
+            result => VulkanError::Call { call: "vkCreateInstance", result },
+        })?;
         let mut instance = Self { raw, messenger: None, log, version, _entry: entry };
         if options.validation {
             let utils = ext::debug_utils::Instance::new(&instance._entry, &instance.raw);
@@ -319,7 +318,10 @@ fn choose<'a>(
     };
     place.ok_or_else(|| VulkanError::NoMatch {
         selector: selector.to_owned(),
-        available: devices.map(|d| format!("{}: {}", d.index, d.name)).collect::<Vec<_>>().join(", "),
+        available: devices
+            .map(|d| format!("{}: {}", d.index, d.name))
+            .collect::<Vec<_>>()
+            .join(", "),
     })
 }
 

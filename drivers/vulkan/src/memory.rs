@@ -1,5 +1,6 @@
 //! Buffers and the memory under them, and the table of what the driver handed out.
 
+use std::cmp::Ordering;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -145,6 +146,8 @@ pub(crate) struct Heaps {
     types: Vec<vk::MemoryType>,
     heaps: Vec<vk::MemoryHeap>,
     flush_align: u64,
+    /// Live memory objects.
+    objects: u32,
     max_allocations: u32,
     non_coherent: bool,
 }
@@ -177,14 +180,25 @@ impl Heaps {
             types: memory.memory_types_as_slice().to_vec(),
             heaps: memory.memory_heaps_as_slice().to_vec(),
             flush_align: u64::from(limits.flush_align),
+            objects: 0,
             max_allocations: limits.max_allocations,
             non_coherent: limits.non_coherent,
         })
     }
 
-    /// Live memory objects. gpu-allocator does not count them against the device's limit.
-    fn objects(&self) -> usize {
-        self.roots.generate_report().blocks.len() + self.rest.generate_report().blocks.len()
+    /// Runs a call that makes or frees at most one memory object, and counts it: gpu-allocator counts none
+    /// against the device's limit, but its capacity changes with each.
+    fn counted<T>(&mut self, place: Place, call: impl FnOnce(&mut Allocator) -> T) -> T {
+        let allocator = self.allocator(place);
+        let before = allocator.capacity();
+        let result = call(allocator);
+        let after = allocator.capacity();
+        match after.cmp(&before) {
+            Ordering::Less => self.objects = self.objects.saturating_sub(1),
+            Ordering::Equal => {}
+            Ordering::Greater => self.objects += 1,
+        }
+        result
     }
 
     fn allocator(&mut self, place: Place) -> &mut Allocator {
@@ -214,19 +228,19 @@ impl Heaps {
         // gpu-allocator does not keep mapped pieces to whole atoms.
         requirements.alignment = requirements.alignment.max(self.flush_align);
         requirements.size = requirements.size.next_multiple_of(self.flush_align);
-        let before = self.objects();
+        let before = self.objects;
+        let asked = AllocationCreateDesc {
+            name: place.name(),
+            requirements,
+            location: MemoryLocation::Unknown,
+            linear: true,
+            allocation_scheme: AllocationScheme::GpuAllocatorManaged,
+        };
         let allocation = self
-            .allocator(place)
-            .allocate(&AllocationCreateDesc {
-                name: place.name(),
-                requirements,
-                location: MemoryLocation::Unknown,
-                linear: true,
-                allocation_scheme: AllocationScheme::GpuAllocatorManaged,
-            })
+            .counted(place, |allocator| allocator.allocate(&asked))
             .map_err(|error| explain(raw, error, bytes, place))?;
-        let (after, limit) = (self.objects(), self.max_allocations);
-        if after > before && after > limit as usize {
+        let limit = self.max_allocations;
+        if self.objects > before && self.objects > limit {
             self.give_back(place, allocation);
             return Err(VulkanError::TooManyAllocations { limit });
         }
@@ -258,7 +272,8 @@ impl Heaps {
     }
 
     fn give_back(&mut self, place: Place, allocation: Allocation) {
-        if let Err(error) = self.allocator(place).free(allocation) {
+        let freed = self.counted(place, |allocator| allocator.free(allocation));
+        if let Err(error) = freed {
             warning!("{} memory was leaked: {}", place.name(), error);
         }
     }
@@ -406,8 +421,7 @@ mod tests {
     #[test]
     fn non_coherent_types() {
         let local = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE;
-        let types =
-            [kind(local | Flags::HOST_CACHED, 0), kind(local | Flags::HOST_COHERENT, 0)];
+        let types = [kind(local | Flags::HOST_CACHED, 0), kind(local | Flags::HOST_COHERENT, 0)];
         assert_eq!(pick(&types, !0, Place::Staging), Some(0));
         assert_eq!(pick(&types, !0, Place::Shared), Some(1));
     }

@@ -113,8 +113,7 @@ impl Raw {
 
     /// Marks a healthy device as lost, for good.
     pub(crate) fn lose_in_a_test(&self) {
-        let _ =
-            self.lost.compare_exchange(ALIVE, SIMULATED, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.lost.compare_exchange(ALIVE, SIMULATED, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Whether the device itself said that it is lost.
@@ -176,18 +175,6 @@ impl Raw {
         }
     }
 
-    /// Looks how far the device is; nothing waits.
-    pub(crate) fn refresh(&self) -> Result<u64> {
-        // SAFETY: R1; the counter may be read from any thread.
-        let counter = unsafe { self.device.get_semaphore_counter_value(self.timeline) };
-        let counter = self.checked("vkGetSemaphoreCounterValue", counter)?;
-        if counter > self.completed() {
-            // The wait is what makes the work's effects visible here.
-            self.wait_once(counter, Duration::ZERO)?;
-        }
-        Ok(self.completed())
-    }
-
     /// Submits a batch that ends with `value`.
     pub(crate) fn submit(&self, commands: vk::CommandBuffer, value: u64) -> Result<()> {
         let (buffers, semaphores, values) = ([commands], [self.timeline], [value]);
@@ -205,7 +192,11 @@ impl Raw {
 
     // Memory
 
-    pub(crate) fn create_buffer(&self, bytes: u64, usage: vk::BufferUsageFlags) -> Result<vk::Buffer> {
+    pub(crate) fn create_buffer(
+        &self,
+        bytes: u64,
+        usage: vk::BufferUsageFlags,
+    ) -> Result<vk::Buffer> {
         let info = vk::BufferCreateInfo::default()
             .size(bytes)
             .usage(usage)
@@ -272,9 +263,8 @@ impl Raw {
 
     pub(crate) fn reset_command_pool(&self, pool: vk::CommandPool) -> Result<()> {
         // SAFETY: R1, R2; its command buffer is done.
-        let result = unsafe {
-            self.device.reset_command_pool(pool, vk::CommandPoolResetFlags::empty())
-        };
+        let result =
+            unsafe { self.device.reset_command_pool(pool, vk::CommandPoolResetFlags::empty()) };
         self.checked("vkResetCommandPool", result)
     }
 
@@ -305,8 +295,7 @@ impl Raw {
         to: vk::PipelineStageFlags,
         access: vk::AccessFlags,
     ) {
-        let barrier =
-            vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(access);
+        let barrier = vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(access);
         let none = vk::DependencyFlags::empty();
         // SAFETY: R1, R2, R3; the stages and accesses are ones that a compute queue has.
         unsafe {
@@ -415,7 +404,11 @@ impl Raw {
         unsafe { self.device.destroy_descriptor_set_layout(set, None) };
     }
 
-    pub(crate) fn create_descriptor_pool(&self, sets: u32, buffers: u32) -> Result<vk::DescriptorPool> {
+    pub(crate) fn create_descriptor_pool(
+        &self,
+        sets: u32,
+        buffers: u32,
+    ) -> Result<vk::DescriptorPool> {
         let sizes = [vk::DescriptorPoolSize::default()
             .ty(vk::DescriptorType::STORAGE_BUFFER)
             .descriptor_count(buffers)];
@@ -449,7 +442,9 @@ impl Raw {
         // SAFETY: R1, R2.
         match unsafe { self.device.allocate_descriptor_sets(&info) } {
             Ok(sets) => Ok(sets.first().copied()),
-            Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL) => Ok(None),
+            Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL) => {
+                Ok(None)
+            }
             Err(result) => Err(self.fail("vkAllocateDescriptorSets", result)),
         }
     }

@@ -281,9 +281,8 @@ pub(crate) unsafe fn download(
                 }
             }
             let Some(Coming { lease, piece, value }) = coming.pop_front() else { return Ok(()) };
-            let here = shared
-                .wait_value(value, deadline.left())
-                .and_then(|()| lease.invalidate(&shared.raw));
+            let here =
+                shared.wait_value(value, deadline).and_then(|()| lease.invalidate(&shared.raw));
             if here.is_ok() {
                 for (at, run) in piece.packed() {
                     let to = dst.wrapping_add(run.dst as usize);
@@ -465,13 +464,16 @@ fn record_fill(
     let mut state = shared.enter()?;
     let state = &mut *state;
     let buffer = state.table.get(dst)?.buffer;
-    let (source, offset, room) = lease
-        .map_or((vk::Buffer::null(), 0, 0), |lease| (lease.buffer, lease.offset, lease.bytes - step));
+    let (source, offset, room) = lease.map_or((vk::Buffer::null(), 0, 0), |lease| {
+        (lease.buffer, lease.offset, lease.bytes - step)
+    });
     let ticket = state.recorder.record(raw, after, |commands| {
         let mut regions = Regions::new(raw, commands, source, buffer);
         for part in parts {
             match part {
-                Part::Words { dst, bytes, word } => raw.cmd_fill(commands, buffer, dst, bytes, word),
+                Part::Words { dst, bytes, word } => {
+                    raw.cmd_fill(commands, buffer, dst, bytes, word)
+                }
                 Part::Bytes { dst, bytes, phase } => {
                     let mut done = 0;
                     while done < bytes {

@@ -15,10 +15,9 @@ pub(crate) fn compile(
     text: &str,
     entry: &str,
 ) -> Result<Vec<u32>> {
-    let refuse =
-        |reason: String| VulkanError::Kernel { name: source.name.to_owned(), reason };
-    let module = naga::front::wgsl::parse_str(text)
-        .map_err(|error| refuse(error.emit_to_string(text)))?;
+    let refuse = |reason: String| VulkanError::Kernel { name: source.name.to_owned(), reason };
+    let module =
+        naga::front::wgsl::parse_str(text).map_err(|error| refuse(error.emit_to_string(text)))?;
     let found = module
         .entry_points
         .iter()
@@ -31,8 +30,7 @@ pub(crate) fn compile(
     let mut capabilities = Capabilities::empty();
     capabilities.set(Capabilities::SHADER_INT64, features.int64);
     capabilities.set(Capabilities::FLOAT64, features.float64);
-    capabilities
-        .set(Capabilities::SHADER_FLOAT16, features.float16 && features.storage16);
+    capabilities.set(Capabilities::SHADER_FLOAT16, features.float16 && features.storage16);
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .map_err(|error| refuse(error.emit_to_string(text)))?;

@@ -42,15 +42,28 @@ fn tiny_staging() -> LimitsOverride {
 
 /// A device with these limits, validated where the layer is installed. `None`, said aloud, without Vulkan.
 pub(crate) fn open_with(limits: LimitsOverride, budget: Option<u64>) -> Option<Vulkan> {
-    let open = |validation| {
-        let mut builder =
-            Vulkan::builder().synchronization_validation(validation).limits(limits);
+    open_validated(limits, budget, true)
+}
+
+/// As [`open_with`], with or without validation.
+pub(crate) fn open_validated(
+    limits: LimitsOverride,
+    budget: Option<u64>,
+    validation: bool,
+) -> Option<Vulkan> {
+    // HEDGEROW_VULKAN_VALIDATION: "off", "core", else barriers as well.
+    let how = std::env::var("HEDGEROW_VULKAN_VALIDATION").unwrap_or_default();
+    let open = |validation: bool| {
+        let mut builder = Vulkan::builder()
+            .validation(validation && how != "off")
+            .synchronization_validation(validation && how != "off" && how != "core")
+            .limits(limits);
         if let Some(bytes) = budget {
             builder = builder.budget(bytes);
         }
         builder.open()
     };
-    let opened = match open(true) {
+    let opened = match open(validation) {
         Err(VulkanError::NoValidation { missing }) => {
             assert!(!required(), "validation is required, and {missing} is missing");
             eprintln!("not validated: {missing} is missing");
@@ -191,8 +204,7 @@ pub(crate) fn box_lists() -> Vec<Vec<CopyBox>> {
         let planes = 1 + random.below(6) as u32;
         let pitch = |random: &mut Random| (run + random.below(20)) as i64;
         let (src_row, dst_row) = (pitch(&mut random), pitch(&mut random));
-        let (src_plane, dst_plane) =
-            (src_row * i64::from(rows) + 3, dst_row * i64::from(rows) + 1);
+        let (src_plane, dst_plane) = (src_row * i64::from(rows) + 3, dst_row * i64::from(rows) + 1);
         let at = (random.below(1000), random.below(1000));
         let dims = [(rows, src_row, dst_row), (planes, src_plane, dst_plane)];
         lists.push(vec![boxed(at.0, at.1, run, &dims)]);
@@ -202,3 +214,13 @@ pub(crate) fn box_lists() -> Vec<Vec<CopyBox>> {
 
 /// Bytes of the buffers that [`box_lists`] is for.
 pub(crate) const SPACE: u64 = 70_003;
+
+/// Byte `at` of storage.
+///
+/// # Safety
+/// The storage is longer than that, and nobody writes it now.
+pub(crate) unsafe fn byte(host: std::ptr::NonNull<u8>, at: usize) -> u8 {
+    let place = host.as_ptr().wrapping_add(at);
+    // SAFETY: the caller's promise.
+    unsafe { place.read() }
+}
