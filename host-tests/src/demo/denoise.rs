@@ -22,8 +22,8 @@ const TO_YCOCG: [[f32; 3]; 3] = [[0.25, 0.5, 0.25], [0.5, 0.0, -0.5], [-0.25, 0.
 const TO_RGB: [[f32; 3]; 3] = [[1.0, 1.0, -1.0], [1.0, 0.0, 1.0], [1.0, -1.0, -1.0]];
 
 /// Set by trying, for the noise that [`Photo`] adds.
-const LUMA: Nlm = Nlm { search: 5, patch: 1, noise: 0.045, scale: 1.0 / 0.06 };
-const CHROMA: Bilateral = Bilateral { radius: 7, reach: 1.0 / 64.0, scale: 1.0 / 0.06 };
+const LUMA: Nlm = Nlm { search: 5, patch: 1, noise: 0.03, scale: 1.0 / 0.08 };
+const CHROMA: Bilateral = Bilateral { radius: 7, reach: 1.0 / 64.0, scale: 1.0 / 0.16 };
 
 /// What the filters must gain, in dB.
 const GAIN: f64 = 2.0;

@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
         print!("{}", args::HELP);
         return ExitCode::SUCCESS;
     }
-    match Demo::new(&args).and_then(|demo| demo.run(&args)) {
+    match run(&args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -45,6 +45,31 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs every driver asked for; whether all were right.
+fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
+    let asked = |driver| args.drivers.contains(&driver);
+    // Looked for before anything runs or is written.
+    let vulkan = if asked(Driver::Vulkan) || args.drivers.is_empty() {
+        open_vulkan(args.device.as_deref(), asked(Driver::Vulkan) || args.device.is_some())?
+    } else {
+        None
+    };
+    let mut demo = Demo::new(args)?;
+    let all = [Driver::Host, Driver::Vulkan];
+    let drivers = if args.drivers.is_empty() { &all[..] } else { &args.drivers };
+    for driver in drivers {
+        match (driver, &vulkan) {
+            (Driver::Host, _) => demo.driver(driver.name(), &Host::new(), &Vec::new)?,
+            (Driver::Vulkan, Some(gpu)) => {
+                demo.driver(driver.name(), gpu, &|| gpu.validation_messages())?;
+            }
+            (Driver::Vulkan, None) => {}
+        }
+    }
+    demo.say(format_args!("Pictures are in {}", demo.out.display()))?;
+    Ok(demo.right)
 }
 
 /// What all drivers share.
@@ -65,32 +90,6 @@ impl Demo {
         photo.save(&out.join("input.png"), &photo.clean)?;
         photo.save(&out.join("noisy.png"), &photo.noisy)?;
         Ok(Self { photo, out, json: args.json, first: None, right: true })
-    }
-
-    /// Runs every driver asked for; whether all were right.
-    fn run(mut self, args: &Args) -> Result<bool, Box<dyn Error>> {
-        let asked = |driver| args.drivers.contains(&driver);
-        // All of them are looked for before any runs, and run in the order asked for.
-        let vulkan = if asked(Driver::Vulkan) || args.drivers.is_empty() {
-            open_vulkan(args.device.as_deref(), asked(Driver::Vulkan) || args.device.is_some())?
-        } else {
-            None
-        };
-        let all = [Driver::Host, Driver::Vulkan];
-        let drivers = if args.drivers.is_empty() { &all[..] } else { &args.drivers };
-        for driver in drivers {
-            match (driver, &vulkan) {
-                (Driver::Host, _) => self.driver(driver.name(), &Host::new(), &Vec::new)?,
-                (Driver::Vulkan, Some(gpu)) => {
-                    self.driver(driver.name(), gpu, &|| gpu.validation_messages())?;
-                }
-                (Driver::Vulkan, None) => {}
-            }
-        }
-        let out = self.out.display();
-        let right = self.right;
-        self.say(format_args!("Pictures are in {out}"))?;
-        Ok(right)
     }
 
     /// Runs both parts on one driver. `complaints` are what its validation layer has said so far.

@@ -27,7 +27,7 @@ pub(super) fn run<D: ComputeDriver>(gpu: &D, out: &mut dyn Write) -> Result<Line
 
     let image = grid.read()?;
     writeln!(out, "The grid, read on the host (. is a cell that no kernel wrote):")?;
-    let mut right = true;
+    let (mut right, mut written) = (true, 0);
     for y in 0..20 {
         for x in 0..20 {
             let expected = match (x, y) {
@@ -38,11 +38,15 @@ pub(super) fn run<D: ComputeDriver>(gpu: &D, out: &mut dyn Write) -> Result<Line
             right &= image[[x, y]] == expected;
             match image[[x, y]] {
                 UNTOUCHED => write!(out, "     .")?,
-                value => write!(out, " {value:5}")?,
+                value => {
+                    write!(out, " {value:5}")?;
+                    written += 1;
+                }
             }
         }
         writeln!(out)?;
     }
+    writeln!(out, "{written} cells changed, {} untouched", 20 * 20 - written)?;
     writeln!(out, "\nThe tree after the read:\n{tree}\n")?;
 
     let moved = tree.counters();
@@ -55,4 +59,20 @@ pub(super) fn run<D: ComputeDriver>(gpu: &D, out: &mut dyn Write) -> Result<Line
         bytes_whole_buffer: Some(2 * (20 * 20 * 4)),
         ..Line::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use hedgerow_host::Host;
+
+    use super::*;
+
+    #[test]
+    fn right_on_the_host() {
+        let mut text = Vec::new();
+        let line = run(&Host::new(), &mut text).expect("it runs");
+        assert!(line.ok, "{line:?}");
+        let text = String::from_utf8(text).expect("it is text");
+        assert!(text.contains("40 cells changed, 360 untouched"), "{text}");
+    }
 }

@@ -36,9 +36,10 @@ pub(super) const BILATERAL: Source =
 impl Source {
     pub(super) fn load<D: ComputeDriver>(&self, gpu: &D) -> Result<Kernel<D>, Error<D::Error>> {
         let text = [hedgerow_vulkan::layout::WGSL, self.wgsl].concat();
-        // SAFETY: each of the four texts returns outside the extents of what it writes, finds elements by
-        // `view_byte` inside the extents of the view alone, writes view 0 or 1 only where it is the one it
-        // is given to write, and has bounded loops.
+        // SAFETY: each of the four texts returns outside the extents of the one view that it writes, its
+        // last. It finds elements by `view_byte`, at coordinates clamped to the view's extents, or at the
+        // invocation's own in views of the demo's that have equal extents on axes 0 and 1 and three planes.
+        // Its loops are bounded.
         let wgsl = unsafe { DeviceCode::new(text.as_str(), "main") };
         gpu.load(&KernelSource {
             name: self.name,
