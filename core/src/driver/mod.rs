@@ -163,8 +163,9 @@ pub struct Storage<M> {
 /// * No wait is unbounded. After a loss ([`ErrorKind::DeviceLost`]) every call that needs the device
 ///   says so.
 /// * An error from `dispatch`, `fill`, `allocate` or `storage` other than loss means that nothing was
-///   done. A failed copy list may have done any part of its work. A failed `flush` other than loss keeps
-///   the recorded work, and can be called again.
+///   done. A failed copy list may have done any part of its work, which then is over before any later
+///   operation: nobody has a ticket to wait for it with. A failed `flush` other than loss keeps the
+///   recorded work, and can be called again.
 /// * Memory released, or still held when the driver's last handle goes, is freed once: after its last use,
 ///   or leaked with a report where that cannot be established in bounded time.
 pub unsafe trait DeviceDriver: Send + Sync {

@@ -242,7 +242,7 @@ fn bring_with<D: DeviceDriver>(
         }
         let boxes = list.get(..step.len).unwrap_or_default();
         let tickets = match place.checked_sub(1) {
-            None => to_host(tree, &step, boxes)?,
+            None => to_host(tree, reservation, &step, boxes)?,
             Some(device) => to_device(tree, device, target, &step, boxes)?,
         };
         let source = match step.next {
@@ -310,6 +310,7 @@ fn plan_step<M: Copy>(
 /// Executes one list towards the host, and waits for it: host bytes are fresh only when they are there.
 fn to_host<D: DeviceDriver>(
     tree: &dyn Erased<D>,
+    reservation: &mut Reservation,
     step: &Step<D::Memory>,
     boxes: &[CopyBox],
 ) -> Result<After, Error<D::Error>> {
@@ -330,20 +331,20 @@ fn to_host<D: DeviceDriver>(
     let (Some(source), after) = (step.source, step.after.as_slice()) else {
         return Ok(After::NONE);
     };
-    let result = match host.owned.filter(|_| device == 0) {
-        Some(storage) => {
-            // SAFETY: both handles are live while the region is reserved; the planner's boxes lie inside
-            // both roots and do not overlap; host accesses to the region wait for this call.
-            let ticket = unsafe { driver.copy(source, storage, boxes, after) };
-            ticket.and_then(|ticket| driver.wait(ticket, tree.timeout()))
-        }
-        None => {
-            // SAFETY: the storage holds every box (the layout was checked against it), and nobody else
-            // touches the reserved region during the call (I9).
-            unsafe { driver.download(source, host.base, boxes, after, tree.timeout()) }
-        }
+    let Some(storage) = host.owned.filter(|_| device == 0) else {
+        // SAFETY: the storage holds every box (the layout was checked against it), and nobody else
+        // touches the reserved region during the call (I9).
+        let result = unsafe { driver.download(source, host.base, boxes, after, tree.timeout()) };
+        return result.map(|()| After::NONE).map_err(|error| failed(tree, device, error));
     };
-    result.map_err(|error| failed(tree, device, error))?;
+    // SAFETY: both handles are live while the region is reserved; the planner's boxes lie inside both roots
+    // and do not overlap; host accesses to the region follow the ticket, which is entered below.
+    let result = unsafe { driver.copy(source, storage, boxes, after) };
+    let mut tickets = After::NONE;
+    tickets.add(result.map_err(|error| failed(tree, device, error))?);
+    // Entered before the wait: if that fails, the copy still runs, and whoever comes next must follow it.
+    locked_surely(tree, |inner| inner.state.transferred(reservation, from, &tickets));
+    wait_for(tree, device, &tickets)?;
     Ok(After::NONE)
 }
 

@@ -11,6 +11,7 @@ use super::lock::{Locking, Spin};
 use super::view::View;
 use super::{Element, ops};
 use crate::capacity::{Array, Capacity, Standard};
+use crate::coherence::Cursor;
 use crate::driver::{Contents, CopyBox, Device, DeviceDriver, DropError};
 use crate::error::{Busy, Error, Holder};
 use crate::region::{Layout, Region, Shape, ViewMap};
@@ -491,6 +492,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     #[allow(clippy::result_large_err)] // it carries the tree
     pub fn close(self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {
         locked_surely(self.erased(), |inner| inner.state.forget_accesses());
+        // Storage of the driver's own dies with the tree: nobody could read what was written back.
+        if self.shared.setup.host_owned {
+            return Ok(());
+        }
         match self.sync() {
             Ok(()) => Ok(()),
             Err(error) => Err(CloseError { tree: self, error }),
@@ -519,7 +524,13 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
 
     /// Calls `each` with every box of the root that a lost device took along, and forgets them.
     pub fn take_lost(&self, mut each: impl FnMut(Region)) {
-        locked_surely(self.erased(), |inner| inner.state.take_lost(&mut each));
+        let mut cursor = Cursor::default();
+        while let Some(region) =
+            locked_surely(self.erased(), |inner| inner.state.next_lost(&mut cursor))
+        {
+            each(region);
+        }
+        locked_surely(self.erased(), |inner| inner.state.forget_lost());
     }
 
     /// Verifies the tree's own invariants.
@@ -570,7 +581,7 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Drop for Tree<'_, T, H, C, 
     fn drop(&mut self) {
         // Nobody borrows the tree, so guards still in the table were forgotten.
         locked_surely(self.erased(), |inner| inner.state.forget_accesses());
-        // Storage of the driver's own dies with the tree: nobody could read what was written back.
+        // As in `close`.
         if !self.discard && !self.shared.setup.host_owned {
             self.write_back_or_report();
         }

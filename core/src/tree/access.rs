@@ -140,10 +140,11 @@ impl State<'_> {
             let extended = self.extended(request);
             self.check_conflicts(&extended, request, &[])?;
             for other in requests.iter().take(i) {
-                if request.mode.writes() || other.mode.writes() {
-                    if let Some(region) = extended.intersection(&self.extended(other)) {
-                        return Err(Error::Overlap { region });
-                    }
+                let shared = extended.intersection(&self.extended(other));
+                if let Some(region) =
+                    shared.filter(|_| request.mode.writes() || other.mode.writes())
+                {
+                    return Err(Error::Overlap { region });
                 }
             }
             self.check_defined(request)?;
@@ -311,6 +312,9 @@ impl State<'_> {
         self.add_work(outer, ran, device, reads, writes);
         let recorded = self.map().is_fresh(plane, &outer);
         if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            // Bytes beside the region asked for are only written with what they hold: once recorded, they
+            // are nobody's to keep.
+            access.region = reservation.exact;
             access.recorded = recorded;
             access.phase = if hold { Phase::Live } else { Phase::Free };
         }

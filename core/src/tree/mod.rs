@@ -22,7 +22,7 @@ pub use work::Work;
 
 use core::fmt;
 
-use crate::coherence::{Grid, MAX_PLANES, Map, Planes, plane_bit};
+use crate::coherence::{Cursor, Grid, MAX_PLANES, Map, Pick, Planes, plane_bit};
 use crate::driver::{After, MAX_LANES, Ticket};
 use crate::region::{Layout, Region};
 
@@ -289,18 +289,22 @@ impl State<'_> {
         }
     }
 
-    /// Calls `each` with every box that a lost device took along, and forgets them.
-    pub fn take_lost(&mut self, each: &mut dyn FnMut(Region)) {
+    /// The next box that a lost device took along.
+    pub fn next_lost(&mut self, cursor: &mut Cursor) -> Option<Region> {
         let root = *self.root();
-        if root.is_empty() {
-            return;
-        }
         let map = self.map();
-        let pick = crate::coherence::Pick::stale(map.lost_plane());
-        map.boxes(&root, pick, &mut Default::default(), &mut |piece| {
-            each(piece);
-            true
+        let pick = Pick::stale(map.lost_plane());
+        let mut first = None;
+        map.boxes(&root, pick, cursor, &mut |piece| {
+            let wanted = first.is_none();
+            first = first.or(Some(piece));
+            wanted
         });
+        first
+    }
+
+    /// Forgets which bytes were lost; they stay nobody's.
+    pub fn forget_lost(&mut self) {
         self.map().clear_lost();
     }
 

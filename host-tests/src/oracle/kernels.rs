@@ -1,0 +1,124 @@
+//! Kernels of the random programs, for any element and rank, as host functions.
+
+use hedgerow::Element;
+use hedgerow::driver::{Form, HostCall, HostView, KernelError, KernelSource};
+
+/// An element with a value that programs can predict.
+pub trait Value: Element + PartialEq + std::fmt::Debug {
+    /// The element for a number. Different numbers give different elements, as far as there are enough.
+    fn of(number: u64) -> Self;
+    /// The element after this one.
+    fn next(self) -> Self;
+}
+
+macro_rules! int_value {
+    ($($t:ty),*) => {$(
+        impl Value for $t {
+            fn of(number: u64) -> Self {
+                number as Self
+            }
+            fn next(self) -> Self {
+                self.wrapping_add(1)
+            }
+        }
+    )*};
+}
+int_value!(u8, u16, u32, u64, u128);
+
+impl Value for [u8; 3] {
+    fn of(number: u64) -> Self {
+        [number as u8, (number >> 8) as u8, (number >> 16) as u8]
+    }
+    fn next(self) -> Self {
+        let [a, b, c] = self;
+        Self::of(u64::from(a) + (u64::from(b) << 8) + (u64::from(c) << 16) + 1)
+    }
+}
+
+impl Value for [u16; 5] {
+    fn of(number: u64) -> Self {
+        let part = |shift: u32| (number >> shift) as u16;
+        [part(0), part(16), part(32), part(48), 0]
+    }
+    fn next(self) -> Self {
+        let [a, b, c, d, _] = self;
+        let number = u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48;
+        Self::of(number.wrapping_add(1))
+    }
+}
+
+fn for_each<T: Value>(view: &HostView<'_, T>, mut each: impl FnMut(u64, &dyn Spot<T>)) {
+    let mut i = 0;
+    macro_rules! ranks {
+        ($($n:literal),*) => {
+            match view.rank() {
+                $($n => view.for_each::<$n>(|at| {
+                    each(i, &(view, at));
+                    i += 1;
+                }),)*
+                _ => {}
+            }
+        };
+    }
+    ranks!(0, 1, 2, 3, 4, 5, 6, 7, 8);
+}
+
+/// One element of a view, whatever its rank.
+trait Spot<T> {
+    fn get(&self) -> T;
+    fn set(&self, value: T);
+}
+
+impl<T: Value, const N: usize> Spot<T> for (&HostView<'_, T>, [i32; N]) {
+    fn get(&self) -> T {
+        self.0.get(self.1).expect("inside")
+    }
+    fn set(&self, value: T) {
+        self.0.set(self.1, value);
+    }
+}
+
+/// `out[i] = of(params + i)`, `i` counting in the view's order.
+fn stamp<T: Value>(call: &HostCall<'_>) -> Result<(), KernelError> {
+    let out = call.view::<T>(0)?;
+    let first: u64 = call.params()?;
+    for_each(&out, |i, spot| spot.set(T::of(first + i)));
+    Ok(())
+}
+
+/// `io[i] = next(io[i])`.
+fn bump<T: Value>(call: &HostCall<'_>) -> Result<(), KernelError> {
+    let io = call.view::<T>(0)?;
+    for_each(&io, |_, spot| spot.set(spot.get().next()));
+    Ok(())
+}
+
+/// `out[i] = next(source[i])`, both in their own order; the shorter one ends it.
+fn relay<T: Value>(call: &HostCall<'_>) -> Result<(), KernelError> {
+    let (source, out) = (call.view::<T>(0)?, call.view::<T>(1)?);
+    let mut values = Vec::new();
+    for_each(&source, |_, spot| values.push(spot.get().next()));
+    for_each(&out, |i, spot| {
+        if let Some(value) = values.get(i as usize) {
+            spot.set(*value);
+        }
+    });
+    Ok(())
+}
+
+fn source<'a>(name: &'a str, views: usize, forms: &'a [Form<'a>]) -> KernelSource<'a> {
+    KernelSource { name, views, workgroup: [1; 3], granule: 1, forms }
+}
+
+/// The three kernels for elements `T`, loaded on `driver`.
+pub(crate) fn load<T: Value, D: hedgerow::driver::ComputeDriver>(
+    driver: &D,
+    granule: u32,
+) -> [hedgerow::driver::Kernel<D>; 3] {
+    let load = |name, views, f| {
+        let forms = [Form::Host(f)];
+        let source = KernelSource { granule, ..source(name, views, &forms) };
+        driver.load(&source).expect("a host form")
+    };
+    [load("stamp", 1, stamp::<T>), load("bump", 1, bump::<T>), load("relay", 2, relay::<T>)]
+}
