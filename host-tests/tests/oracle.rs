@@ -73,7 +73,7 @@ fn granules() {
 
 /// Makes calls of one device fail at random.
 struct Faults<'a> {
-    gpu: &'a Fault<&'a Host<'a>>,
+    gpu: &'a Fault<&'a Host<'static>>,
     may_lose: bool,
 }
 
