@@ -16,8 +16,18 @@ hedgerow::capacity! {
     struct Ample { words: 4096, cuts: 64, nodes: 32, guards: 16, devices: 1, list: 3 }
 }
 
+hedgerow::capacity! {
+    /// As `Ample`, for three devices.
+    struct Ample3 { words: 4096, cuts: 64, nodes: 32, guards: 16, devices: 3, list: 3 }
+}
+
+hedgerow::capacity! {
+    /// As `Tiny`, for three devices.
+    struct Tiny3 { words: 1, cuts: 3, nodes: 9, guards: 4, devices: 3, list: 1 }
+}
+
 fn setup(seed: u64) -> Setup {
-    Setup { seed, steps: 60, ample: true, owned: seed % 3 == 0, granule: 1 }
+    Setup { seed, steps: 60, ample: true, owned: seed % 3 == 0, poison: seed % 2 == 0, granule: 1 }
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -55,6 +65,19 @@ fn scarce_capacity() {
         let setup = Setup { ample: false, ..setup(seed) };
         each_element!(seed, Tiny, setup, &[&gpu], &Calm);
         assert_eq!(gpu.live_allocations(), 0);
+    }
+}
+
+/// Several devices: every part comes from where it is fresh, and what only another device has goes home first.
+#[test]
+fn several_devices() {
+    for seed in seeds() {
+        let hosts = [Host::new(), Host::new(), Host::new()];
+        let gpus: Vec<_> = hosts.iter().take(2 + (seed % 2) as usize).collect();
+        each_element!(seed, Ample3, setup(seed), &gpus, &Calm);
+        let setup = Setup { ample: false, ..setup(seed) };
+        each_element!(seed, Tiny3, setup, &gpus, &Calm);
+        assert!(hosts.iter().all(|host| host.live_allocations() == 0));
     }
 }
 

@@ -5,6 +5,7 @@ use core::fmt;
 use super::erased::{Erased, locked_surely};
 use super::launch::{Arg, bind};
 use super::ops::{self, Transit};
+use super::poison;
 use crate::driver::{After, Binding, DeviceDriver, Ticket};
 use crate::error::Error;
 use crate::region::{Region, ViewMap};
@@ -44,12 +45,20 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         let arg = Arg::on(tree, map, element, mode);
         arg.check_window(driver.caps(), device)?;
         let request = arg.request(Location::Device(device as u8), 1);
-        ops::stage_through_host(tree, &request)?;
+        let requests = core::slice::from_ref(&request);
         let mut transit = Transit::new();
-        ops::reserve(tree, core::slice::from_ref(&request), ops::wait(), &mut transit)?;
+        if ops::may_stage(tree) {
+            // Nothing moves for what will be refused.
+            ops::reserve(tree, requests, ops::Wait::Yes, &mut transit)?;
+            drop(transit);
+            ops::stage_through_host(tree, &request)?;
+            transit = Transit::new();
+        }
+        ops::reserve(tree, requests, ops::Wait::Yes, &mut transit)?;
         let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
         let memory = ops::memory(tree, device)?;
-        ops::bring(tree, &mut entry.reservation, Some(memory), ops::wait())?;
+        ops::bring(tree, &mut entry.reservation, Some(memory), ops::Wait::Yes)?;
+        poison::before_overwrite(tree, &mut entry.reservation)?;
         let mut after = *entry.reservation.transfers();
         let mut lost = false;
         locked_surely(tree, |inner| {
@@ -60,11 +69,13 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
             }
             let (reads, writes) = state.planes_of(device + 1, mode);
             after.extend(&state.dependencies(entry.reservation.outer(), reads, writes, device));
-            state.commit(&entry.reservation, device, &After::NONE, true);
+            state.record(&entry.reservation, device, &After::NONE);
         });
         if lost {
             return Err(Error::Lost { region: None, boxes: 0, cause: None });
         }
+        poison::became_stale(tree, &entry.reservation);
+        locked_surely(tree, |inner| inner.state.settle(&entry.reservation, true));
         let slot = entry.reservation.slot();
         transit.entries.clear();
         let binding = Some(bind(&arg, memory, driver.caps(), device));

@@ -43,6 +43,8 @@ pub struct Setup {
     pub ample: bool,
     /// Storage of the driver's own instead of a borrowed slice.
     pub owned: bool,
+    /// Whether stale bytes are filled with poison.
+    pub poison: bool,
     /// Bytes that a kernel's smallest write touches, as stated to the core.
     pub granule: u32,
 }
@@ -187,7 +189,7 @@ where
         lost: vec![false; n],
         held: Vec::new(),
     };
-    let mut builder = Builder::new(devices[0].clone()).capacity::<C>();
+    let mut builder = Builder::new(devices[0].clone()).capacity::<C>().poison(setup.poison);
     for device in &devices[1..] {
         builder = builder.device(device.clone());
     }
@@ -591,20 +593,15 @@ fn launch<'t, T: Value, H: Device, C: Capacity>(
         return;
     }
     let moved = tree.counters().since(&earlier);
-    let mut up = 0;
+    let (mut up, mut down) = (0, 0);
     let mut need = |model: &mut Model, boxed: &[usize]| {
-        // What other devices hold goes through the host.
+        // What only other devices hold goes through the host.
         let missing = model.missing(boxed, place);
-        let across: Vec<usize> = boxed
-            .iter()
-            .copied()
-            .filter(|e| !model.fresh[place][*e] && !model.fresh[0][*e] && !model.undefined(*e))
-            .collect();
-        let _ = &across;
         up += missing.iter().sum::<usize>() * size_of::<T>();
-        if !across.is_empty() {
-            model.bring(boxed, 0);
-        }
+        down += missing[1..].iter().sum::<usize>() * size_of::<T>();
+        let across: Vec<usize> =
+            boxed.iter().copied().filter(|e| !model.fresh[place][*e]).collect();
+        model.bring(&across, 0);
         model.bring(boxed, place);
     };
     let whole = covers(shape, &boxed);
@@ -616,6 +613,7 @@ fn launch<'t, T: Value, H: Device, C: Capacity>(
         need(model, &boxed);
     }
     check_bytes(setup, moved.bytes_up + moved.bytes_widened, up as u64, &context);
+    check_bytes(setup, moved.bytes_down, down as u64, &context);
     model.written(&boxed, place);
     match kind {
         0 => {
