@@ -79,6 +79,13 @@ impl After {
     /// Nothing to follow.
     pub const NONE: Self = Self { tickets: [Ticket::DONE; MAX_LANES], len: 0 };
 
+    /// The tickets of a list.
+    pub fn of(tickets: &[Ticket]) -> Self {
+        let mut after = Self::NONE;
+        tickets.iter().for_each(|ticket| after.add(*ticket));
+        after
+    }
+
     /// Adds a ticket; keeps the later of two in one lane.
     pub fn add(&mut self, ticket: Ticket) {
         if ticket.is_done_from_start() {

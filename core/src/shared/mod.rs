@@ -5,6 +5,7 @@
 //! holds into slices, and pointers into driver calls.
 
 mod device_access;
+mod device_ops;
 mod erased;
 mod execute;
 mod guard;

@@ -3,7 +3,7 @@
 pub(super) use super::erased::Wait;
 use super::erased::{Erased, Inner, locked, locked_surely};
 use super::poison;
-use crate::coherence::{Planes, plane_bit};
+use crate::coherence::{Pick, Planes, plane_bit};
 use crate::driver::{After, CopyBox, DeviceDriver, DriverError, ErrorKind};
 use crate::error::{Busy, Error, Holder};
 use crate::region::Region;
@@ -432,6 +432,21 @@ fn across<D: DeviceDriver>(
         tickets.add(result?);
     }
     Ok(tickets)
+}
+
+/// The device that holds most of a region: where reading it all costs least.
+pub(crate) fn holder_of<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    region: &Region,
+) -> Result<usize, Error<D::Error>> {
+    let volume = |inner: &mut Inner<'_, D::Memory>, device: usize| {
+        let pick = Pick { stale: 0, fresh: plane_bit(inner.state.plane(device + 1)) };
+        inner.state.map().volume(region, pick)
+    };
+    locked(tree, Wait::Yes, |inner| {
+        (0..tree.devices()).max_by_key(|device| (volume(inner, *device), usize::MAX - device))
+    })
+    .map(|device| device.unwrap_or(0))
 }
 
 /// Whether bytes of one device may have to go through the host storage to reach another.
