@@ -506,6 +506,11 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         View::root(self.erased(), self.root)
     }
 
+    /// How many devices the tree has.
+    pub fn devices(&self) -> usize {
+        self.shared.setup.devices
+    }
+
     /// A device of the tree.
     pub fn device(&self, index: usize) -> Option<&H::Driver> {
         self.shared.device(index)
@@ -727,16 +732,19 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     /// # Errors
     /// The error, with the tree in it: nothing is lost, and closing can be tried again.
     #[allow(clippy::result_large_err)] // it carries the tree
-    pub fn close(self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {
-        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
-        // Storage of the driver's own dies with the tree: nobody could read what was written back.
-        if self.shared.setup.host_owned {
-            return Ok(());
-        }
-        match self.sync() {
+    pub fn close(mut self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {
+        match self.settle() {
             Ok(()) => Ok(()),
             Err(error) => Err(CloseError { tree: self, error }),
         }
+    }
+
+    /// Brings everything home before the tree goes.
+    pub(super) fn settle(&mut self) -> Result<(), Failure<H>> {
+        // Nobody borrows the tree, so guards still in the table were forgotten.
+        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
+        // Storage of the driver's own dies with the tree: nobody could read what was written back.
+        if self.shared.setup.host_owned { Ok(()) } else { self.sync() }
     }
 
     /// Gives all memory back without writing anything home: what only a device holds is meant to be lost.
@@ -816,10 +824,7 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> fmt::Debug for Tree<'_, T, 
 
 impl<T: Element, H: Device, C: Capacity, L: Locking> Drop for Tree<'_, T, H, C, L> {
     fn drop(&mut self) {
-        // Nobody borrows the tree, so guards still in the table were forgotten.
-        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
-        // As in `close`.
-        if !self.discard && !self.shared.setup.host_owned {
+        if !self.discard {
             self.write_back_or_report();
         }
         for device in 0..self.shared.setup.devices {
@@ -860,8 +865,8 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         }
     }
 
-    fn write_back_or_report(&self) {
-        let Err(error) = self.sync() else { return };
+    fn write_back_or_report(&mut self) {
+        let Err(error) = self.settle() else { return };
         let kind = error.kind();
         for device in 0..self.shared.setup.devices {
             let (mut region, mut elements) = (Region::default(), 0u64);
