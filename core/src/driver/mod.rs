@@ -267,6 +267,9 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// Copies boxes from memory of another device of this kind of driver, where
     /// [`Caps::peer_copies`] says that it can. The core has waited for the source.
     ///
+    /// `None` says that nothing was done, and that the bytes must take another way: this driver cannot, or
+    /// not from this peer, or the peer is lost (an error would be taken for this device's).
+    ///
     /// # Errors
     /// Anything; the destination may be partly written.
     ///

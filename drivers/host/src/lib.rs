@@ -181,6 +181,13 @@ impl<'a> Host<'a> {
         self
     }
 
+    /// Whether to copy from one such device to another without a detour. It does not unless asked to.
+    #[must_use]
+    pub fn peer_copies(mut self, direct: bool) -> Self {
+        self.caps.peer_copies = direct;
+        self
+    }
+
     /// Whether to claim that storage keeps its bytes in a loss. It does, so it says so unless asked
     /// not to.
     #[must_use]
@@ -405,6 +412,27 @@ unsafe impl DeviceDriver for Host<'_> {
         // SAFETY: the caller's promises, which cover boxes inside one memory too.
         unsafe { copy_boxes(Self::at(src, 0), Self::at(dst, 0), boxes) };
         Ok(self.ticket())
+    }
+
+    unsafe fn copy_from(
+        &self,
+        peer: &Self,
+        src: HostMemory,
+        dst: HostMemory,
+        boxes: &[CopyBox],
+        _after: &[Ticket],
+    ) -> Option<Result<Ticket, HostError>> {
+        if !self.caps.peer_copies || peer.alive().is_err() {
+            return None;
+        }
+        if let Err(error) = self.alive() {
+            return Some(Err(error));
+        }
+        peer.check(src, boxes.iter().map(src_side));
+        self.check(dst, boxes.iter().map(dst_side));
+        // SAFETY: the caller's promises; the memories are of two pools.
+        unsafe { copy_boxes(Self::at(src, 0), Self::at(dst, 0), boxes) };
+        Some(Ok(self.ticket()))
     }
 
     unsafe fn fill(

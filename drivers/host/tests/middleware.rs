@@ -5,7 +5,7 @@ mod common;
 use std::error::Error as _;
 
 use common::{contents, copy, download, fill, host, release, rows, upload};
-use hedgerow::driver::middleware::{Counting, Counts, Fault, FaultError, Moved, Reserved};
+use hedgerow::driver::middleware::{Counting, Counts, Fault, FaultError, Moved, Reserved, Trace};
 use hedgerow::driver::{
     ComputeDriver, Contents, CopyBox, Device, DeviceDriver, Dispatch, DriverError, ErrorKind, Form,
     HostCall, KernelError, KernelSource, Ticket,
@@ -107,6 +107,10 @@ fn middlewares_own_or_borrow_and_nest() {
     assert_eq!(owned.inner().snapshot(), one_of_each());
     assert_eq!(owned.into_inner().into_inner().used_bytes(), 0);
     takes(Counting::new(host));
+    let traced = Trace::new(Counting::new(common::host(1024)));
+    takes(&traced);
+    assert_eq!(traced.inner().snapshot(), one_of_each());
+    takes(traced);
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub struct Counts {
     pub uploads: Moved,
     /// [`DeviceDriver::download`].
     pub downloads: Moved,
-    /// [`DeviceDriver::copy`].
+    /// [`DeviceDriver::copy`] and [`DeviceDriver::copy_from`].
     pub copies: Moved,
     /// [`DeviceDriver::fill`].
     pub fills: Moved,
@@ -70,7 +70,7 @@ impl Counts {
         handed_out.saturating_sub(self.releases)
     }
 
-    /// Bytes copied between host and device, or within the device; fills are not among them.
+    /// Bytes copied between host and device, within the device, or from another; fills are not among them.
     pub fn bytes_moved(&self) -> u64 {
         let up_and_down = self.uploads.bytes.saturating_add(self.downloads.bytes);
         up_and_down.saturating_add(self.copies.bytes)
@@ -334,6 +334,19 @@ unsafe impl<H: Device> DeviceDriver for Counting<H> {
         // SAFETY: as in `release`.
         let answer = unsafe { self.inner().copy(src, dst, boxes, after) };
         self.counted(answer, |n| n.copies.add(boxes))
+    }
+
+    unsafe fn copy_from(
+        &self,
+        peer: &Self,
+        src: Self::Memory,
+        dst: Self::Memory,
+        boxes: &[CopyBox],
+        after: &[Ticket],
+    ) -> Option<Result<Ticket, Self::Error>> {
+        // SAFETY: as in `release`.
+        let answer = unsafe { self.inner().copy_from(peer.inner(), src, dst, boxes, after) };
+        Some(self.counted(answer?, |n| n.copies.add(boxes)))
     }
 
     unsafe fn fill(

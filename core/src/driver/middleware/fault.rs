@@ -138,7 +138,7 @@ impl<H: Device> Fault<H> {
     /// As [`arm`](Self::arm), but a call with a copy list does the first half of its work before it fails.
     ///
     /// Calls that promise to have done nothing when they fail are failed before they reach the driver:
-    /// all but upload, download and copy, and a fill only when `kind` is a loss.
+    /// all but upload, download and the copies, and a fill only when `kind` is a loss.
     pub fn arm_partial(&self, n: u32, kind: ErrorKind) {
         self.set(Some(Armed { call: n.max(1), kind, partial: true }));
     }
@@ -381,6 +381,37 @@ unsafe impl<H: Device> DeviceDriver for Fault<H> {
                 unsafe { self.inner().copy(src, dst, boxes, after) }
             },
         )
+    }
+
+    unsafe fn copy_from(
+        &self,
+        peer: &Self,
+        src: Self::Memory,
+        dst: Self::Memory,
+        boxes: &[CopyBox],
+        after: &[Ticket],
+    ) -> Option<Result<Ticket, Self::Error>> {
+        // A loss of the peer is for the peer to answer: the core then asks it.
+        if !self.caps().peer_copies || peer.lost() {
+            return None;
+        }
+        let mut refused = false;
+        let answer = self.list(
+            boxes,
+            1,
+            |_| true,
+            |boxes| {
+                // SAFETY: as in `upload`.
+                let copied =
+                    unsafe { self.inner().copy_from(peer.inner(), src, dst, boxes, after) };
+                copied.unwrap_or_else(|| {
+                    refused = true;
+                    Ok(Ticket::DONE)
+                })
+            },
+        );
+        // An injected error stays one, also where there would have been nothing to fail.
+        if refused && answer.is_ok() { None } else { Some(answer) }
     }
 
     unsafe fn fill(
