@@ -352,6 +352,8 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         H: Device<Driver = D>,
     {
         let (layout, base) = view.host_layout()?;
+        // Holding the view may count it as written: nothing can fail after that.
+        self.check_count()?;
         let held = view.hold(mode)?;
         let setup = Setup {
             host_fresh: mode.reads(),

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 extern crate std;
+use core::cell::RefCell;
 use core::ptr::NonNull;
 use core::time::Duration;
-use std::cell::RefCell;
 use std::format;
 use std::string::String;
 use std::vec::Vec;
