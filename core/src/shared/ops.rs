@@ -9,7 +9,7 @@ use crate::coherence::{Pick, Planes, plane_bit};
 use crate::driver::{After, CopyBox, DeviceDriver, DriverError, ErrorKind};
 use crate::error::{Busy, Error, Holder};
 use crate::region::Region;
-use crate::tree::{Location, Next, Request, Reservation, Residency};
+use crate::tree::{Location, Next, Request, Reservation, Residency, Sharing};
 
 /// What an access would move, if it were made now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -101,6 +101,7 @@ pub(crate) fn wait_for<D: DeviceDriver>(
 pub(crate) fn reserve<'t, D: DeviceDriver>(
     tree: &'t dyn Erased<D>,
     requests: &[Request],
+    sharing: Sharing,
     wait: Wait,
     transit: &mut Transit<'t, D>,
 ) -> Result<(), Error<D::Error>> {
@@ -119,7 +120,7 @@ pub(crate) fn reserve<'t, D: DeviceDriver>(
                 // There is room: one launch has no more views than the list.
                 let _ = transit.entries.push(Entry { tree, reservation, device });
             };
-            inner.state.reserve(requests, keep).map_err(Error::lift)
+            inner.state.reserve(requests, sharing, keep).map_err(Error::lift)
         })?;
         match answer {
             Err(Error::Busy(Busy { holder: Holder::Call, .. })) if wait == Wait::Yes => {
@@ -599,7 +600,7 @@ pub(crate) fn on_host<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), wait, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, wait, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     bring(tree, &mut entry.reservation, None, wait)?;
     for device in 0..tree.devices() {
@@ -640,7 +641,7 @@ pub(crate) fn plan<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), Wait::Yes, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, Wait::Yes, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     let reservation = &mut entry.reservation;
     tree.with_list(&mut |list| {
