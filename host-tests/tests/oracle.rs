@@ -5,6 +5,7 @@ use hedgerow::driver::ErrorKind;
 use hedgerow::driver::middleware::Fault;
 use hedgerow_host::Host;
 use hedgerow_tests::oracle::{Calm, Disturb, Setup, run};
+use hedgerow_vulkan::{LimitsOverride, Vulkan};
 
 hedgerow::capacity! {
     /// Next to nothing: nearly every write widens.
@@ -152,4 +153,29 @@ fn failing_calls() {
         assert_eq!(host.live_allocations(), 0);
     }
     assert!(failed > 100 || seeds().count() == 1, "only {failed} calls failed");
+}
+
+/// The same programs on Vulkan, as it is and as a stricter device. Words only: what the kernels' WGSL knows.
+#[test]
+fn vulkan() {
+    let wanted = std::env::var("HEDGEROW_REQUIRE").unwrap_or_default();
+    let required = wanted.split([',', ' ']).any(|word| matches!(word, "vulkan" | "all"));
+    let validate = std::env::var("HEDGEROW_VALIDATION").is_ok_and(|on| on == "1");
+    for limits in [LimitsOverride::default(), LimitsOverride::strict()] {
+        let open = Vulkan::builder().validation(validate).limits(limits).open();
+        let gpu = match open {
+            Ok(gpu) => gpu,
+            Err(error) if !required => {
+                println!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for seed in seeds().step_by(10) {
+            run::<u32, _, Ample>(setup(seed), std::slice::from_ref(&gpu), &Calm);
+            let scarce = Setup { ample: false, ..setup(seed + 1) };
+            run::<u32, _, Tiny>(scarce, std::slice::from_ref(&gpu), &Calm);
+        }
+        assert_eq!(gpu.validation_messages(), Vec::<String>::new());
+    }
 }

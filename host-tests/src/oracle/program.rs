@@ -186,7 +186,9 @@ where
     let before = storage.clone();
     let mut report = Report::default();
     let places = devices.len() + 1;
+    let unified = hedgerow::driver::DeviceDriver::caps(devices[0].driver()).unified;
     let mut model = Model {
+        shared: setup.owned && unified,
         min: geometry.min.clone(),
         extent: geometry.extent.clone(),
         value: vec![None; n],
@@ -335,11 +337,7 @@ fn program<'t, T, H, C>(
                 let boxed: Vec<usize> = (0..model.value.len()).collect();
                 model.bring(&boxed, 0);
                 // Where host and device share bytes there is nothing to give back.
-                if !(setup.owned
-                    && tree
-                        .device(0)
-                        .is_some_and(|d| hedgerow::driver::DeviceDriver::caps(d).unified))
-                {
+                if !model.shared {
                     for place in 1..model.fresh.len() {
                         model.fresh[place].fill(false);
                     }
