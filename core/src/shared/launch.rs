@@ -55,6 +55,7 @@ impl<'t, D: DeviceDriver> Arg<'t, D> {
             covers: self.map.covers_its_box(),
             granule,
             skip_undefined: false,
+            homing: false,
         }
     }
 

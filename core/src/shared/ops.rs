@@ -68,6 +68,7 @@ pub(crate) fn failed<D: DeviceDriver>(
         return Error::Driver(error);
     }
     let (region, boxes) = locked_surely(tree, |inner| inner.state.lose(device));
+    warn!("device {} is lost, with {} boxes that only it held", device, boxes);
     Error::Lost { region, boxes, cause: Some(error) }
 }
 
@@ -358,6 +359,7 @@ fn count<D: DeviceDriver>(tree: &dyn Erased<D>, reservation: &Reservation, step:
         counters.lists += 1;
         match step.next {
             Next::Copy { from, bytes, widened } => {
+                trace!("{} + {} bytes from {} to {}", bytes, widened, from, reservation.place());
                 counters.bytes_widened += widened;
                 match (from, reservation.place()) {
                     (0, _) => counters.bytes_up += bytes,
@@ -577,6 +579,7 @@ pub(crate) fn stage_through_host<D: DeviceDriver>(
             covers: true,
             granule: 1,
             skip_undefined: true,
+            homing: true,
         };
         on_host(tree, &home, Wait::Yes, false)?;
         // Without room to record it at home, it goes across by itself.
@@ -691,6 +694,7 @@ pub(crate) fn sync<D: DeviceDriver>(
         covers: true,
         granule: 1,
         skip_undefined: true,
+        homing: true,
     };
     on_host(tree, &request, Wait::Yes, false).map(|_| ())
 }

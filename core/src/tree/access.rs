@@ -34,6 +34,9 @@ pub struct Request {
     pub granule: u32,
     /// Whether bytes that nobody holds are left out instead of refused.
     pub skip_undefined: bool,
+    /// Whether it only brings bytes home, and hands them to nobody: then guards at the same place are not in
+    /// the way, since what they hold is fresh there.
+    pub homing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -215,8 +218,7 @@ impl State<'_> {
             let both_read = !access.mode.writes() && !request.mode.writes();
             // What a guard holds at this very place is fresh here: bringing home the rest of a
             // region touches none of it.
-            let same_place =
-                request.skip_undefined && self.plane(usize::from(access.place)) == plane;
+            let same_place = request.homing && self.plane(usize::from(access.place)) == plane;
             if holder == Holder::Access && (both_read || same_place) {
                 continue;
             }

@@ -65,7 +65,15 @@ impl Owned {
 }
 
 fn request(region: Region, location: Location, mode: Mode) -> Request {
-    Request { region, location, mode, covers: true, granule: 1, skip_undefined: false }
+    Request {
+        region,
+        location,
+        mode,
+        covers: true,
+        granule: 1,
+        skip_undefined: false,
+        homing: false,
+    }
 }
 
 fn take(state: &mut State<'_>, request: Request) -> Result<Reservation, Error> {
