@@ -1,8 +1,10 @@
 //! Random programs against the model, on the host driver.
 
 use hedgerow::capacity::Standard;
+use hedgerow::driver::ErrorKind;
+use hedgerow::driver::middleware::Fault;
 use hedgerow_host::Host;
-use hedgerow_tests::oracle::{Setup, run};
+use hedgerow_tests::oracle::{Calm, Disturb, Setup, run};
 
 hedgerow::capacity! {
     /// Next to nothing: nearly every write widens.
@@ -14,8 +16,18 @@ hedgerow::capacity! {
     struct Ample { words: 4096, cuts: 64, nodes: 32, guards: 16, devices: 1, list: 3 }
 }
 
+hedgerow::capacity! {
+    /// As `Ample`, for three devices.
+    struct Ample3 { words: 4096, cuts: 64, nodes: 32, guards: 16, devices: 3, list: 3 }
+}
+
+hedgerow::capacity! {
+    /// As `Tiny`, for three devices.
+    struct Tiny3 { words: 1, cuts: 3, nodes: 9, guards: 4, devices: 3, list: 1 }
+}
+
 fn setup(seed: u64) -> Setup {
-    Setup { seed, steps: 60, ample: true, owned: seed % 3 == 0, granule: 1 }
+    Setup { seed, steps: 60, ample: true, owned: seed % 3 == 0, poison: seed % 2 == 0, granule: 1 }
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -24,15 +36,15 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 macro_rules! each_element {
-    ($seed:expr, $capacity:ty, $setup:expr, $gpu:expr) => {
+    ($seed:expr, $capacity:ty, $setup:expr, $gpu:expr, $disturb:expr) => {
         match $seed % 7 {
-            0 => run::<u8, _, $capacity>($setup, $gpu),
-            1 => run::<u16, _, $capacity>($setup, $gpu),
-            2 => run::<u32, _, $capacity>($setup, $gpu),
-            3 => run::<u64, _, $capacity>($setup, $gpu),
-            4 => run::<u128, _, $capacity>($setup, $gpu),
-            5 => run::<[u8; 3], _, $capacity>($setup, $gpu),
-            _ => run::<[u16; 5], _, $capacity>($setup, $gpu),
+            0 => run::<u8, _, $capacity>($setup, $gpu, $disturb),
+            1 => run::<u16, _, $capacity>($setup, $gpu, $disturb),
+            2 => run::<u32, _, $capacity>($setup, $gpu, $disturb),
+            3 => run::<u64, _, $capacity>($setup, $gpu, $disturb),
+            4 => run::<u128, _, $capacity>($setup, $gpu, $disturb),
+            5 => run::<[u8; 3], _, $capacity>($setup, $gpu, $disturb),
+            _ => run::<[u16; 5], _, $capacity>($setup, $gpu, $disturb),
         }
     };
 }
@@ -41,7 +53,7 @@ macro_rules! each_element {
 fn ample_capacity() {
     for seed in seeds() {
         let gpu = Host::new();
-        each_element!(seed, Ample, setup(seed), &[&gpu]);
+        each_element!(seed, Ample, setup(seed), &[&gpu], &Calm);
         assert_eq!(gpu.live_allocations(), 0);
     }
 }
@@ -51,8 +63,21 @@ fn scarce_capacity() {
     for seed in seeds() {
         let gpu = Host::new().unified(seed % 5 == 0);
         let setup = Setup { ample: false, ..setup(seed) };
-        each_element!(seed, Tiny, setup, &[&gpu]);
+        each_element!(seed, Tiny, setup, &[&gpu], &Calm);
         assert_eq!(gpu.live_allocations(), 0);
+    }
+}
+
+/// Several devices: every part comes from where it is fresh, and what only another device has goes home first.
+#[test]
+fn several_devices() {
+    for seed in seeds() {
+        let hosts = [Host::new(), Host::new(), Host::new()];
+        let gpus: Vec<_> = hosts.iter().take(2 + (seed % 2) as usize).collect();
+        each_element!(seed, Ample3, setup(seed), &gpus, &Calm);
+        let setup = Setup { ample: false, ..setup(seed) };
+        each_element!(seed, Tiny3, setup, &gpus, &Calm);
+        assert!(hosts.iter().all(|host| host.live_allocations() == 0));
     }
 }
 
@@ -62,9 +87,60 @@ fn granules() {
         let gpu = Host::new();
         let setup = Setup { granule: 4, ..setup(seed) };
         match seed % 3 {
-            0 => run::<u8, _, Standard>(setup, &[&gpu]),
-            1 => run::<u16, _, Standard>(setup, &[&gpu]),
-            _ => run::<[u8; 3], _, Standard>(setup, &[&gpu]),
+            0 => run::<u8, _, Standard>(setup, &[&gpu], &Calm),
+            1 => run::<u16, _, Standard>(setup, &[&gpu], &Calm),
+            _ => run::<[u8; 3], _, Standard>(setup, &[&gpu], &Calm),
         };
     }
+}
+
+/// Makes calls of one device fail at random.
+struct Faults<'a> {
+    gpu: &'a Fault<&'a Host<'static>>,
+    may_lose: bool,
+}
+
+impl Disturb for Faults<'_> {
+    fn before(&self, random: u64) {
+        let kinds = [ErrorKind::OutOfMemory, ErrorKind::Timeout, ErrorKind::Other];
+        let call = (random >> 8) as u32 % 5;
+        match random % 16 {
+            0..4 => self.gpu.arm(call, kinds[(random >> 16) as usize % 3]),
+            4..6 => self.gpu.arm_partial(call, kinds[(random >> 16) as usize % 3]),
+            6 if self.may_lose && (random >> 24) % 4 == 0 => {
+                self.gpu.arm(call, ErrorKind::DeviceLost);
+            }
+            _ => self.gpu.disarm(),
+        }
+    }
+
+    fn calm(&self) {
+        self.gpu.disarm();
+    }
+
+    fn is_lost(&self, _: usize) -> bool {
+        self.gpu.lost()
+    }
+}
+
+/// I6: a call that fails leaves the map as it was, and a device that goes takes along only what it alone held.
+#[test]
+fn failing_calls() {
+    let mut failed = 0;
+    for seed in seeds() {
+        let host = Host::new().storage_survives_loss(true);
+        let gpu = Fault::new(&host);
+        // Losses and scarce capacity together would need the model to know what was not recorded.
+        let may_lose = seed % 2 == 0;
+        let faults = Faults { gpu: &gpu, may_lose };
+        let report = if may_lose || seed % 4 == 1 {
+            each_element!(seed, Ample, setup(seed), &[&gpu], &faults)
+        } else {
+            let setup = Setup { ample: false, ..setup(seed) };
+            each_element!(seed, Tiny, setup, &[&gpu], &faults)
+        };
+        failed += report.failed;
+        assert_eq!(host.live_allocations(), 0);
+    }
+    assert!(failed > 100 || seeds().count() == 1, "only {failed} calls failed");
 }

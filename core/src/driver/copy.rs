@@ -76,6 +76,20 @@ impl CopyBox {
         self.dims.get(..self.rank as usize).unwrap_or_default()
     }
 
+    /// The same box in two halves: from the source into packed memory, and from there to the destination.
+    pub fn through_packed(&self) -> (Self, Self) {
+        let (mut pack, mut unpack) = (*self, *self);
+        pack.dst = 0;
+        unpack.src = 0;
+        let mut next = self.run;
+        for (down, up) in pack.dims.iter_mut().zip(&mut unpack.dims).take(self.rank as usize) {
+            down.dst_stride = next as i64;
+            up.src_stride = next as i64;
+            next = next.saturating_mul(u64::from(down.count));
+        }
+        (pack, unpack)
+    }
+
     /// Number of runs; saturates at `u64::MAX`.
     pub fn runs(&self) -> u64 {
         self.dims().iter().fold(1u64, |n, dim| n.saturating_mul(u64::from(dim.count)))

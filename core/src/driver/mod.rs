@@ -257,6 +257,26 @@ pub unsafe trait DeviceDriver: Send + Sync {
         after: &[Ticket],
     ) -> Result<Ticket, Self::Error>;
 
+    /// Copies boxes from memory of another device of this kind of driver, where
+    /// [`Caps::peer_copies`] says that it can. The core has waited for the source.
+    ///
+    /// # Errors
+    /// Anything; the destination may be partly written.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), with `src` of `peer`; the source stays unwritten until the ticket is done.
+    unsafe fn copy_from(
+        &self,
+        peer: &Self,
+        src: Self::Memory,
+        dst: Self::Memory,
+        boxes: &[CopyBox],
+        after: &[Ticket],
+    ) -> Option<Result<Ticket, Self::Error>> {
+        let _ = (peer, src, dst, boxes, after);
+        None
+    }
+
     /// Fills the destination side of boxes with repetitions of `value`, whose length divides every run
     /// and is 1, 2, 4, 8 or 16.
     ///
@@ -324,7 +344,7 @@ pub unsafe trait ComputeDriver: DeviceDriver {
     /// # Safety
     /// * `kernel` was loaded by this driver; every binding's memory is live and holds its window.
     /// * Until the ticket is done, nothing else writes what the kernel reads or touches what it writes,
-    ///   but for work in `after`.
+    ///   but for work in `after`. A view that is written shares no element with another.
     unsafe fn dispatch(
         &self,
         kernel: &Self::Kernel,

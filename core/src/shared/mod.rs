@@ -6,10 +6,12 @@
 
 mod device_access;
 mod erased;
+mod execute;
 mod guard;
 mod launch;
 mod lock;
 mod ops;
+mod poison;
 mod tree;
 mod view;
 

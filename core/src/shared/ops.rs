@@ -1,6 +1,8 @@
 //! One access from reservation to commit: what to wait for, what to move, what to allocate.
 
-use super::erased::{Erased, Inner, Wait, locked, locked_surely};
+pub(super) use super::erased::Wait;
+use super::erased::{Erased, Inner, locked, locked_surely};
+use super::poison;
 use crate::coherence::{Planes, plane_bit};
 use crate::driver::{After, CopyBox, DeviceDriver, DriverError, ErrorKind};
 use crate::error::{Busy, Error, Holder};
@@ -51,11 +53,6 @@ impl<D: DeviceDriver> Drop for Transit<'_, D> {
             });
         }
     }
-}
-
-/// What calls without `try_` in their name do.
-pub(crate) const fn wait() -> Wait {
-    Wait::Yes
 }
 
 /// Turns a driver's error into the tree's. A loss is entered first: what only that device held becomes
@@ -370,11 +367,78 @@ fn to_device<D: DeviceDriver>(
         },
         // SAFETY: the handle is live; the planner's boxes lie inside it.
         Next::Zero { .. } => unsafe { driver.fill(target, boxes, &[0], after) },
-        _ => return Err(Error::NoHostStorage),
+        Next::Copy { from, .. } => {
+            return across(
+                tree,
+                from.saturating_sub(1),
+                device,
+                (step.source, target),
+                step,
+                boxes,
+            );
+        }
+        Next::Done => return Ok(After::NONE),
     };
     let mut tickets = After::NONE;
     tickets.add(result.map_err(|error| failed(tree, device, error))?);
     Ok(tickets)
+}
+
+/// Executes one list from one device to another. The source's work was waited for.
+fn across<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    from: usize,
+    to: usize,
+    (source, target): (Option<D::Memory>, D::Memory),
+    step: &Step<D::Memory>,
+    boxes: &[CopyBox],
+) -> Result<After, Error<D::Error>> {
+    let (peer, driver) = (driver(tree, from)?, driver(tree, to)?);
+    let Some(source) = source else { return Ok(After::NONE) };
+    let after = step.after.as_slice();
+    let mut tickets = After::NONE;
+    if driver.caps().peer_copies {
+        // SAFETY: both handles are live while the region is reserved; boxes lie inside both; nobody writes
+        // the source region before the ticket, which is entered as reading it.
+        let copied = unsafe { driver.copy_from(peer, source, target, boxes, after) };
+        if let Some(result) = copied {
+            tickets.add(result.map_err(|error| failed(tree, to, error))?);
+            // The source device knows no ticket of this one: it must be over before anything follows.
+            wait_for(tree, to, &tickets)?;
+            return Ok(tickets);
+        }
+    }
+    // Through memory of the target's driver, box by box, packed.
+    for boxed in boxes {
+        let bounce = driver.storage(boxed.bytes()).map_err(|error| failed(tree, to, error))?;
+        let (pack, unpack) = boxed.through_packed();
+        // SAFETY: the bounce memory holds the packed box, and is ours alone.
+        let down =
+            unsafe { peer.download(source, bounce.host.as_ptr(), &[pack], &[], tree.timeout()) };
+        let result = match down {
+            Ok(()) => {
+                // SAFETY: as above; the target's region is reserved and the box lies inside.
+                let ticket = unsafe { driver.copy(bounce.memory, target, &[unpack], after) };
+                ticket.map_err(|error| failed(tree, to, error))
+            }
+            Err(error) => Err(failed(tree, from, error)),
+        };
+        let mut used = After::NONE;
+        if let Ok(ticket) = &result {
+            used.add(*ticket);
+        }
+        // SAFETY: made here, used by the one copy whose ticket is given.
+        unsafe { driver.release(bounce.memory, used.as_slice()) };
+        tickets.add(result?);
+    }
+    Ok(tickets)
+}
+
+/// Whether bytes of one device may have to go through the host storage to reach another.
+pub(crate) fn may_stage<D: DeviceDriver>(tree: &dyn Erased<D>) -> bool {
+    let setup = tree.setup();
+    let peers = tree.device(0).is_some_and(|driver| driver.caps().peer_copies);
+    tree.devices() > 1 && setup.has_host && !setup.host_readonly && !peers
 }
 
 /// Where a device access would have to go through the host, brings the region home first, so that the
@@ -383,18 +447,26 @@ pub(crate) fn stage_through_host<D: DeviceDriver>(
     tree: &dyn Erased<D>,
     request: &Request,
 ) -> Result<(), Error<D::Error>> {
-    if tree.devices() < 2 || !tree.setup().has_host || request.location == Location::Host {
+    if !request.mode.reads() && request.covers {
         return Ok(());
     }
-    let needed = locked(tree, Wait::Yes, |inner| inner.state.needs_other_device(request))?;
-    if needed {
+    // Box by box, so that nothing comes home that the device has already.
+    while let Some(region) = locked(tree, Wait::Yes, |inner| inner.state.only_on_another(request))?
+    {
         let home = Request {
+            region,
             location: Location::Host,
             mode: crate::tree::Mode::Read,
+            covers: true,
+            granule: 1,
             skip_undefined: true,
-            ..*request
         };
         on_host(tree, &home, Wait::Yes, false)?;
+        // Without room to record it at home, it goes across by itself.
+        let recorded = locked(tree, Wait::Yes, |inner| inner.state.is_fresh_at_home(&region))?;
+        if !recorded {
+            break;
+        }
     }
     Ok(())
 }
@@ -425,10 +497,15 @@ pub(crate) fn on_host<D: DeviceDriver>(
         }
         wait_for(tree, device, &after)?;
     }
+    if wait == Wait::Yes {
+        poison::before_overwrite(tree, &mut entry.reservation)?;
+    }
     let slot = entry.reservation.slot();
-    locked_surely(tree, |inner| {
-        inner.state.commit(&entry.reservation, 0, &After::NONE, hold);
-    });
+    locked_surely(tree, |inner| inner.state.record(&entry.reservation, 0, &After::NONE));
+    if wait == Wait::Yes {
+        poison::became_stale(tree, &entry.reservation);
+    }
+    locked_surely(tree, |inner| inner.state.settle(&entry.reservation, hold));
     transit.entries.clear();
     Ok(slot)
 }

@@ -84,6 +84,7 @@ struct Shared<H: Device, C: Capacity, L: Locking> {
     setup: Setup,
     timeout: Duration,
     contents: Contents,
+    poison: bool,
     /// Set by dropped views and guards, reaped by the next call. Plain loads and stores, so that cores
     /// without compare-and-swap can do it.
     dropped_nodes: C::NodeFlags,
@@ -180,6 +181,10 @@ impl<H: Device, C: Capacity, L: Locking> Erased<H::Driver> for Shared<H, C, L> {
         self.contents
     }
 
+    fn poisons(&self) -> bool {
+        self.poison
+    }
+
     fn with_list(&self, f: &mut dyn FnMut(&mut [CopyBox])) {
         f(C::List::build(|_| CopyBox::default()).as_mut_slice());
     }
@@ -207,6 +212,7 @@ pub struct Builder<H: Device, C: Capacity = Standard, L: Locking = Spin> {
     count: usize,
     timeout: Duration,
     contents: Contents,
+    poison: bool,
     sizes: PhantomData<fn() -> (C, L)>,
 }
 
@@ -217,7 +223,8 @@ impl<H: Device> Builder<H> {
         if let Some(slot) = devices.first_mut() {
             *slot = Some(device);
         }
-        Self { devices, count: 1, timeout: TIMEOUT, contents: Contents::Zeroed, sizes: PhantomData }
+        let (timeout, contents) = (TIMEOUT, Contents::Zeroed);
+        Self { devices, count: 1, timeout, contents, poison: false, sizes: PhantomData }
     }
 }
 
@@ -235,15 +242,15 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     /// Sizes the tables.
     #[must_use]
     pub fn capacity<C2: Capacity>(self) -> Builder<H, C2, L> {
-        let Self { devices, count, timeout, contents, .. } = self;
-        Builder { devices, count, timeout, contents, sizes: PhantomData }
+        let Self { devices, count, timeout, contents, poison, .. } = self;
+        Builder { devices, count, timeout, contents, poison, sizes: PhantomData }
     }
 
     /// Chooses the lock.
     #[must_use]
     pub fn lock<L2: Locking>(self) -> Builder<H, C, L2> {
-        let Self { devices, count, timeout, contents, .. } = self;
-        Builder { devices, count, timeout, contents, sizes: PhantomData }
+        let Self { devices, count, timeout, contents, poison, .. } = self;
+        Builder { devices, count, timeout, contents, poison, sizes: PhantomData }
     }
 
     /// How long one wait for a device may take: 30 seconds unless said here.
@@ -258,6 +265,14 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     #[must_use]
     pub fn undefined_contents(mut self) -> Self {
         self.contents = Contents::Undefined;
+        self
+    }
+
+    /// Fills bytes with `0xa5` wherever they become stale, and before they are overwritten: for tests, which
+    /// then see whoever reads what is old, and elements that a writer missed.
+    #[must_use]
+    pub fn poison(mut self, on: bool) -> Self {
+        self.poison = on;
         self
     }
 
@@ -320,6 +335,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             devices: 0,
             has_host: true,
             host_fresh: false,
+            host_readonly: false,
             host_owned: false,
             shared: false,
             host_survives_loss: false,
@@ -375,6 +391,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
                 setup,
                 timeout: self.timeout,
                 contents: self.contents,
+                poison: self.poison,
                 dropped_nodes: C::NodeFlags::build(|_| AtomicBool::new(false)),
                 dropped_accesses: C::AccessFlags::build(|_| AtomicBool::new(false)),
                 any_dropped: AtomicBool::new(false),

@@ -2,12 +2,14 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::ops::Range;
 
-use super::erased::{Erased, Wait, locked};
+use super::erased::{Erased, Wait, locked, locked_surely};
 use super::guard::{ReadGuard, WriteGuard};
 use super::launch::Arg;
 use super::ops::{self, Plan};
 use super::{DeviceAccess, Element};
+use crate::coherence::Cursor;
 use crate::driver::{CopyBox, DeviceDriver};
 use crate::error::Error;
 use crate::region::{GeometryError, IntoRegion, MAX_RANK, Region, Step, ViewMap};
@@ -88,6 +90,19 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     pub fn crop(&self, ranges: impl IntoRegion) -> Result<Self, Error<D::Error>> {
         let too_many = GeometryError::Rank { given: MAX_RANK + 1, expected: self.rank() };
         self.child(self.map.crop(&ranges.into_region().ok_or(too_many)?)?)
+    }
+
+    /// The part inside `range` on one axis, and everything on the others.
+    ///
+    /// # Errors
+    /// As [`crop`](Self::crop).
+    pub fn crop_axis(&self, axis: usize, range: Range<i32>) -> Result<Self, Error<D::Error>> {
+        if axis >= self.rank() {
+            return Err(GeometryError::NoAxis { axis, rank: self.rank() }.into());
+        }
+        let mut region = self.map.region();
+        region.set(axis, range.start, range.end);
+        self.child(self.map.crop(&region)?)
     }
 
     /// The elements whose coordinate on `axis` is `at`; that axis is hidden.
@@ -232,6 +247,20 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         mode: Mode,
     ) -> Result<DeviceAccess<'t, D>, Error<D::Error>> {
         DeviceAccess::open(self.tree, self.map, size_of::<T>(), device, mode)
+    }
+
+    /// Calls `each` with boxes, in root coordinates, that together are the part of the view's box that
+    /// `location` holds the newest value of.
+    pub fn for_each_fresh(&self, location: Location, mut each: impl FnMut(Region)) {
+        let region = self.map.root_region();
+        let mut cursor = Cursor::default();
+        let next = |cursor: &mut Cursor| {
+            locked_surely(self.tree, |inner| inner.state.next_fresh(location, &region, cursor))
+        };
+        // One at a time, so that `each` runs without the lock.
+        while let Some(piece) = next(&mut cursor) {
+            each(piece);
+        }
     }
 
     /// What an access would move if it were made now. Moves nothing and changes nothing.

@@ -97,6 +97,11 @@ impl Reservation {
         self.mode
     }
 
+    /// Whether every element of the box is the view's.
+    pub(crate) fn covers(&self) -> bool {
+        self.covers
+    }
+
     /// The place number it was reserved at.
     pub(crate) fn place(&self) -> usize {
         self.place
@@ -148,6 +153,7 @@ impl State<'_> {
                 }
             }
             self.check_defined(request)?;
+            self.check_writable(request)?;
         }
         // All that can be refused by looking has been; what is left may still meet a widening it cannot have.
         // Slots are taken as cuts are made, so that one request's cuts hold while the next is cut.
@@ -215,20 +221,32 @@ impl State<'_> {
         if !request.mode.reads() || request.skip_undefined {
             return Ok(());
         }
-        let map = self.map();
-        let nobody = map.nobody();
-        let mut first = None;
-        map.boxes(&request.region, nobody, &mut Cursor::default(), &mut |piece| {
-            first = Some(piece);
-            false
-        });
-        match first {
+        let nobody = self.map().nobody();
+        match self.next_box(&request.region, nobody, &mut Cursor::default()) {
             None => Ok(()),
             Some(region) => {
+                let map = self.map();
                 let lost = map.touches(&region, Pick::stale(map.lost_plane()));
                 Err(Error::Undefined { region, lost })
             }
         }
+    }
+
+    /// Read-only host storage takes neither writes nor what only devices hold.
+    fn check_writable(&mut self, request: &Request) -> Result<(), Error> {
+        if !self.header.setup.host_readonly || request.location != Location::Host {
+            return Ok(());
+        }
+        if request.mode.writes() {
+            return Err(Error::ReadOnly { region: request.region });
+        }
+        for place in 1..=self.devices.len() {
+            let pick = Pick { stale: plane_bit(0), fresh: plane_bit(self.plane(place)) };
+            if let Some(region) = self.next_box(&request.region, pick, &mut Cursor::default()) {
+                return Err(Error::ReadOnly { region });
+            }
+        }
+        Ok(())
     }
 
     /// Cuts the map for one request and takes a slot.
@@ -291,6 +309,12 @@ impl State<'_> {
     /// `ran` are the tickets of the work itself (a kernel) on `device`. With `hold` the access stays
     /// alive until [`end`](Self::end).
     pub fn commit(&mut self, reservation: &Reservation, device: usize, ran: &After, hold: bool) {
+        self.record(reservation, device, ran);
+        self.settle(reservation, hold);
+    }
+
+    /// The first half of [`commit`](Self::commit): records, with the access still reserved.
+    pub fn record(&mut self, reservation: &Reservation, device: usize, ran: &After) {
         let plane = self.plane(reservation.place);
         let outer = reservation.outer;
         if reservation.mode.writes() {
@@ -310,7 +334,12 @@ impl State<'_> {
         self.enter_transfers(reservation, device);
         let (reads, writes) = self.planes_of(reservation.place, reservation.mode);
         self.add_work(outer, ran, device, reads, writes);
-        let recorded = self.map().is_fresh(plane, &outer);
+    }
+
+    /// The second half of [`commit`](Self::commit): frees the access, or lets it live.
+    pub fn settle(&mut self, reservation: &Reservation, hold: bool) {
+        let plane = self.plane(reservation.place);
+        let recorded = self.map().is_fresh(plane, &reservation.outer);
         if let Some(access) = self.accesses.get_mut(reservation.slot()) {
             // Bytes beside the region asked for are only written with what they hold: once recorded, they
             // are nobody's to keep.
@@ -352,16 +381,23 @@ impl State<'_> {
         !relied_on
     }
 
-    /// Whether a part of what a device access reads is only on another device.
-    pub(crate) fn needs_other_device(&mut self, request: &Request) -> bool {
+    /// A box of what a device access reads that neither it nor the host has, but another device.
+    pub(crate) fn only_on_another(&mut self, request: &Request) -> Option<Region> {
         let to = self.plane(request.location.place());
         let region = self.extended(request);
-        let host = plane_bit(0);
-        (1..=self.devices.len()).any(|place| {
+        (1..=self.devices.len()).find_map(|place| {
             let plane = self.plane(place);
-            let pick = Pick { stale: plane_bit(to) | host, fresh: plane_bit(plane) };
-            plane != to && plane != 0 && to != 0 && self.map().touches(&region, pick)
+            if plane == to || plane == 0 || to == 0 {
+                return None;
+            }
+            let pick = Pick { stale: plane_bit(to) | plane_bit(0), fresh: plane_bit(plane) };
+            self.next_box(&region, pick, &mut Cursor::default())
         })
+    }
+
+    /// Whether the map says that the host has all of a region.
+    pub(crate) fn is_fresh_at_home(&mut self, region: &Region) -> bool {
+        self.map().is_fresh(0, region)
     }
 
     /// Whether any access is reserved or alive at a place.

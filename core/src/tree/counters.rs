@@ -44,6 +44,23 @@ impl Counters {
     }
 }
 
+impl core::ops::Add for Counters {
+    type Output = Self;
+
+    /// Both together: for pipelines over several trees.
+    fn add(self, other: Self) -> Self {
+        let zero = Self::default();
+        // What was counted since "minus other".
+        self.since(&zero.since(&other))
+    }
+}
+
+impl core::iter::Sum for Counters {
+    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+        each.fold(Self::default(), |sum, one| sum + one)
+    }
+}
+
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

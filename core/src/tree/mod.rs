@@ -110,6 +110,8 @@ pub struct DeviceState {
     pub residency: Residency,
     /// Whether it is lost. One-way.
     pub lost: bool,
+    /// Whether its memory is the caller's.
+    pub wrapped: bool,
     /// When its memory holds what it was allocated with.
     pub ready: Ticket,
     /// The latest ticket known to be done, lane by lane.
@@ -129,6 +131,8 @@ pub struct Setup {
     pub has_host: bool,
     /// Whether the host bytes hold values from the start.
     pub host_fresh: bool,
+    /// Whether the host storage must not be written.
+    pub host_readonly: bool,
     /// Whether the host storage is the driver's, so that copies run on it after a call returns.
     pub host_owned: bool,
     /// Whether device 0 runs on the host storage itself.
@@ -282,6 +286,7 @@ impl State<'_> {
         }
         if let Some(state) = self.devices.get_mut(device) {
             state.residency = Residency::Absent;
+            state.wrapped = false;
             state.ready = Ticket::DONE;
         }
         for work in self.work.iter_mut().filter(|work| work.is_on(device)) {
@@ -292,10 +297,32 @@ impl State<'_> {
     /// The next box that a lost device took along.
     pub fn next_lost(&mut self, cursor: &mut Cursor) -> Option<Region> {
         let root = *self.root();
-        let map = self.map();
-        let pick = Pick::stale(map.lost_plane());
+        let pick = Pick::stale(self.map().lost_plane());
+        self.next_box(&root, pick, cursor)
+    }
+
+    /// The next box of `region` that is fresh at a location.
+    pub fn next_fresh(
+        &mut self,
+        location: Location,
+        region: &Region,
+        cursor: &mut Cursor,
+    ) -> Option<Region> {
+        if location.place() > self.devices.len() {
+            return None;
+        }
+        let plane = self.plane(location.place());
+        self.next_box(region, Pick { stale: 0, fresh: plane_bit(plane) }, cursor)
+    }
+
+    pub(crate) fn next_box(
+        &mut self,
+        region: &Region,
+        pick: Pick,
+        cursor: &mut Cursor,
+    ) -> Option<Region> {
         let mut first = None;
-        map.boxes(&root, pick, cursor, &mut |piece| {
+        self.map().boxes(region, pick, cursor, &mut |piece| {
             let wanted = first.is_none();
             first = first.or(Some(piece));
             wanted

@@ -33,6 +33,7 @@ impl Owned {
             devices: 2,
             has_host: true,
             host_fresh: true,
+            host_readonly: false,
             host_owned: false,
             shared: false,
             host_survives_loss: false,

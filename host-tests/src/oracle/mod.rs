@@ -5,4 +5,4 @@ mod kernels;
 mod model;
 mod program;
 
-pub use program::{Report, Setup, run};
+pub use program::{Calm, Disturb, Report, Setup, run};

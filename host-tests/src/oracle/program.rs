@@ -43,9 +43,29 @@ pub struct Setup {
     pub ample: bool,
     /// Storage of the driver's own instead of a borrowed slice.
     pub owned: bool,
+    /// Whether stale bytes are filled with poison.
+    pub poison: bool,
     /// Bytes that a kernel's smallest write touches, as stated to the core.
     pub granule: u32,
 }
+
+/// Disturbs a program from outside: failing calls, lost devices.
+pub trait Disturb {
+    /// Called before each step with a random number.
+    fn before(&self, _random: u64) {}
+    /// Called when the program is over and must end well.
+    fn calm(&self) {}
+    /// Whether a device is gone.
+    fn is_lost(&self, _device: usize) -> bool {
+        false
+    }
+}
+
+/// No disturbance.
+#[derive(Clone, Copy, Debug)]
+pub struct Calm;
+
+impl Disturb for Calm {}
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,7 +76,12 @@ pub struct Report {
     pub compared: u64,
     /// Bytes moved.
     pub moved: u64,
+    /// Calls that failed because they were made to.
+    pub failed: u64,
 }
+
+/// A view on both sides.
+type Pair<'t, T, D> = (View<'t, T, D>, ModelView);
 
 enum Guard<'t, T: Value> {
     Read(ReadGuard<'t, T>),
@@ -141,7 +166,7 @@ impl Geometry {
 ///
 /// # Panics
 /// When the two sides differ; the message has the seed.
-pub fn run<T, H, C>(setup: Setup, devices: &[H]) -> Report
+pub fn run<T, H, C>(setup: Setup, devices: &[H], disturb: &dyn Disturb) -> Report
 where
     T: Value,
     H: Device + Clone,
@@ -164,13 +189,14 @@ where
         lost: vec![false; n],
         held: Vec::new(),
     };
-    let mut builder = Builder::new(devices[0].clone()).capacity::<C>();
+    let mut builder = Builder::new(devices[0].clone()).capacity::<C>().poison(setup.poison);
     for device in &devices[1..] {
         builder = builder.device(device.clone());
     }
     let expected = if setup.owned {
         let tree = builder.owned::<T>(geometry.shape()).expect("an owned tree");
-        program(setup, &mut rng, &tree, devices, &mut model, &mut report);
+        program(setup, &mut rng, &tree, devices, &mut model, &mut report, disturb);
+        disturb.calm();
         None
     } else {
         for (element, offset) in geometry.offset.iter().enumerate() {
@@ -179,7 +205,8 @@ where
         model.fresh[0] = vec![true; n];
         let span = geometry.span;
         let tree = builder.over(&mut storage[..span], geometry.shape()).expect("a tree");
-        program(setup, &mut rng, &tree, devices, &mut model, &mut report);
+        program(setup, &mut rng, &tree, devices, &mut model, &mut report, disturb);
+        disturb.calm();
         if rng.below(2) == 0 {
             tree.close().expect("a close");
         } else {
@@ -204,6 +231,7 @@ fn program<'t, T, H, C>(
     devices: &[H],
     model: &mut Model,
     report: &mut Report,
+    disturb: &dyn Disturb,
 ) where
     T: Value,
     H: Device,
@@ -213,13 +241,14 @@ fn program<'t, T, H, C>(
     let kernels: Vec<_> =
         devices.iter().map(|d| kernels::load::<T, _>(d.driver(), setup.granule)).collect();
     let root = ModelView::root(&model.min, &model.extent);
-    let mut views: Vec<(View<'t, T, H::Driver>, ModelView)> = vec![(tree.root(), root)];
+    let mut views: Vec<Pair<'t, T, H::Driver>> = vec![(tree.root(), root)];
     let mut held: Vec<Held<'t, T>> = Vec::new();
     let mut stamp = 1u64 << 20;
     for step in 0..setup.steps {
         report.steps += 1;
         let context = || format!("{setup:?} step {step}");
         let which = rng.below(views.len() as u64) as usize;
+        disturb.before(rng.below(1 << 40));
         match rng.below(20) {
             0..5 => {
                 if let Some(made) = derive(rng, &views[which]) {
@@ -246,7 +275,8 @@ fn program<'t, T, H, C>(
                 launch(
                     setup,
                     rng,
-                    (&views[which], &views[other]),
+                    &views[which],
+                    &views[other],
                     device,
                     &kernels[device],
                     model,
@@ -262,6 +292,7 @@ fn program<'t, T, H, C>(
                     Ok(()) => model.bring(&boxed, 0),
                     // Guards hold every slot.
                     Err(Error::Full { .. }) => {}
+                    Err(Error::Driver(_) | Error::Lost { .. }) => report.failed += 1,
                     Err(error) => panic!("{}: sync: {error}", context()),
                 }
             }
@@ -269,6 +300,11 @@ fn program<'t, T, H, C>(
                 match tree.release() {
                     Ok(()) => {}
                     Err(Error::Full { .. }) => continue,
+                    Err(Error::Driver(_) | Error::Lost { .. }) => {
+                        report.failed += 1;
+                        learn_of_losses(model, disturb);
+                        continue;
+                    }
                     Err(error) => panic!("{}: release: {error}", context()),
                 }
                 let boxed: Vec<usize> = (0..model.value.len()).collect();
@@ -286,8 +322,18 @@ fn program<'t, T, H, C>(
             }
         }
         tree.check().unwrap_or_else(|why| panic!("{}: {why}", context()));
+        learn_of_losses(model, disturb);
         for guard in &held {
             compare(guard, model, report, &context());
+        }
+    }
+}
+
+/// Takes devices that went meanwhile out of the model, with what only they held.
+fn learn_of_losses(model: &mut Model, disturb: &dyn Disturb) {
+    for place in 1..model.fresh.len() {
+        if disturb.is_lost(place - 1) {
+            model.lose(place);
         }
     }
 }
@@ -310,8 +356,8 @@ fn compare<T: Value>(held: &Held<'_, T>, model: &Model, report: &mut Report, con
 /// A view made from another at random, on both sides. `None` where the real side has no room.
 fn derive<'t, T: Value, D: ComputeDriver>(
     rng: &mut Rng,
-    from: &(View<'t, T, D>, ModelView),
-) -> Option<(View<'t, T, D>, ModelView)> {
+    from: &Pair<'t, T, D>,
+) -> Option<Pair<'t, T, D>> {
     let (view, model) = from;
     let rank = model.rank();
     let axis = rng.below(rank.max(1) as u64) as usize;
@@ -383,7 +429,7 @@ fn covers(view: &ModelView, boxed: &[usize]) -> bool {
 fn host_access<'t, T: Value, H: Device, C: Capacity>(
     setup: Setup,
     rng: &mut Rng,
-    (view, shape): &(View<'t, T, H::Driver>, ModelView),
+    (view, shape): &Pair<'t, T, H::Driver>,
     model: &mut Model,
     held: &mut Vec<Held<'t, T>>,
     stamp: &mut u64,
@@ -416,6 +462,10 @@ fn host_access<'t, T: Value, H: Device, C: Capacity>(
         // A write that has to widen may meet a guard; guards may fill their table.
         (Err(Error::Busy(_)), _) if !setup.ample && mode.writes() => return,
         (Err(Error::Full { .. }), _) => return,
+        (Err(Error::Driver(_) | Error::Lost { .. }), _) => {
+            report.failed += 1;
+            return;
+        }
         (opened, expected) => {
             panic!("{context}: {:?} instead of {expected:?}", opened.map(|_| ()).err())
         }
@@ -479,7 +529,8 @@ fn check_bytes(setup: Setup, moved: u64, needed: u64, context: &str) {
 fn launch<'t, T: Value, H: Device, C: Capacity>(
     setup: Setup,
     rng: &mut Rng,
-    views: (&(View<'t, T, H::Driver>, ModelView), &(View<'t, T, H::Driver>, ModelView)),
+    (view, shape): &Pair<'t, T, H::Driver>,
+    (other, other_shape): &Pair<'t, T, H::Driver>,
     device: usize,
     kernels: &[hedgerow::driver::Kernel<H::Driver>; 3],
     model: &mut Model,
@@ -489,7 +540,6 @@ fn launch<'t, T: Value, H: Device, C: Capacity>(
 ) where
     H::Driver: ComputeDriver,
 {
-    let ((view, shape), (other, other_shape)) = views;
     let place = device + 1;
     let kind = rng.below(3);
     let context = format!("{setup:?}: kernel {kind} on device {device}, {view:?}");
@@ -533,26 +583,25 @@ fn launch<'t, T: Value, H: Device, C: Capacity>(
             return;
         }
         (Err(Error::Full { .. }), _) => return,
+        (Err(Error::Driver(_) | Error::Lost { .. }), _) => {
+            report.failed += 1;
+            return;
+        }
         (result, expected) => panic!("{context}: {result:?} instead of {expected:?}"),
     }
     if shape.elements.is_empty() {
         return;
     }
     let moved = tree.counters().since(&earlier);
-    let mut up = 0;
+    let (mut up, mut down) = (0, 0);
     let mut need = |model: &mut Model, boxed: &[usize]| {
-        // What other devices hold goes through the host.
+        // What only other devices hold goes through the host.
         let missing = model.missing(boxed, place);
-        let across: Vec<usize> = boxed
-            .iter()
-            .copied()
-            .filter(|e| !model.fresh[place][*e] && !model.fresh[0][*e] && !model.undefined(*e))
-            .collect();
-        let _ = &across;
         up += missing.iter().sum::<usize>() * size_of::<T>();
-        if !across.is_empty() {
-            model.bring(boxed, 0);
-        }
+        down += missing[1..].iter().sum::<usize>() * size_of::<T>();
+        let across: Vec<usize> =
+            boxed.iter().copied().filter(|e| !model.fresh[place][*e]).collect();
+        model.bring(&across, 0);
         model.bring(boxed, place);
     };
     let whole = covers(shape, &boxed);
@@ -564,6 +613,7 @@ fn launch<'t, T: Value, H: Device, C: Capacity>(
         need(model, &boxed);
     }
     check_bytes(setup, moved.bytes_up + moved.bytes_widened, up as u64, &context);
+    check_bytes(setup, moved.bytes_down, down as u64, &context);
     model.written(&boxed, place);
     match kind {
         0 => {
