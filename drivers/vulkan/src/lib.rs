@@ -40,7 +40,7 @@
 //! * **Locking.** One mutex around all state; no wait for the device happens under it, nor does the copying
 //!   of borrowed bytes.
 //! * **Waiting.** Every wait is bounded: by the caller's timeout, or 30 seconds where a call without one
-//!   needs room in staging, or 10 seconds when the last handle closes the device.
+//!   needs room in staging or among the batches on their way, or 10 seconds when the last handle closes the device.
 //! * **Loss** is one-way: see [`Vulkan::simulate_loss`] for tests. A device that really is lost leaks its
 //!   memory when it is closed, with a report, since destroying it may crash.
 //! * **Memory.** Buffers are padded to 16 bytes. Released memory is freed at the first call after its last
@@ -51,7 +51,7 @@
 //!
 //! [`Vulkan::from_raw`] works on an engine's own instance, device and queue; the queue is shared under the
 //! engine's [`QueueLock`]. An engine works on a view's bytes with a command buffer of its own like this
-//! (`examples/engine.rs` is the whole of it):
+//! (`examples/engine` is the whole of it):
 //!
 //! 1. [`View::on_device`](hedgerow::View::on_device) makes the bytes fresh on the device, and keeps others
 //!    away from them.

@@ -5,7 +5,7 @@
 //! `cargo run -p hedgerow-vulkan --features wgsl --example engine`; with `HEDGEROW_VALIDATION=1` under the
 //! validation layer, and then any message from it makes this exit with 1.
 
-mod own;
+pub(crate) mod own;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -147,7 +147,7 @@ fn frames(own: &mut Own) -> Result<(), Failure> {
 pub(crate) fn run(validation: bool) -> Result<bool, Failure> {
     let own = Own::new(validation)?;
     let mut own = own.ok_or("no Vulkan 1.2 device, or no validation layer")?;
-    println!("{}, validation {}", own.name, if validation { "on" } else { "off" });
+    println!("{}, validation {}", own.name, if own.validated() { "on" } else { "off" });
     frames(&mut own)?;
     Ok(own.close()? == 0)
 }
