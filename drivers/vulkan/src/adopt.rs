@@ -92,6 +92,8 @@ impl Vulkan {
     /// hedgerow locks the queue from any thread that calls it, for one `vkQueueSubmit` at a time and never
     /// while it waits for the device. Call nothing of hedgerow with the queue's lock held.
     ///
+    /// Validation is the owner's as well: [`validation_log`](Self::validation_log) stays empty.
+    ///
     /// [`VulkanBuilder::from_raw`] takes limits and a budget as well.
     ///
     /// # Errors
