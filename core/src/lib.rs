@@ -81,7 +81,8 @@ pub mod tree;
 pub use error::Error;
 pub use region::{GeometryError, IntoRegion, MAX_RANK, Region, Shape};
 pub use shared::{
-    Arg, Args, Builder, CloseError, DeviceAccess, Element, Locked, Locking, Plan, ReadGuard, Rows,
-    RowsMut, Spin, Tree, TryLock, View, WriteGuard,
+    Arg, Args, Builder, CloseError, DeviceAccess, Element, Evict, Locked, Locking, OwnedStorage,
+    OwnedTree, PendingRead, PendingWrite, Plan, RawStorage, ReadGuard, Rows, RowsMut, Spin, Tree,
+    TryLock, View, WriteGuard, with_room,
 };
 pub use tree::{Counters, Location, Mode};

@@ -79,6 +79,13 @@ impl After {
     /// Nothing to follow.
     pub const NONE: Self = Self { tickets: [Ticket::DONE; MAX_LANES], len: 0 };
 
+    /// The tickets of a list.
+    pub fn of(tickets: &[Ticket]) -> Self {
+        let mut after = Self::NONE;
+        tickets.iter().for_each(|ticket| after.add(*ticket));
+        after
+    }
+
     /// Adds a ticket; keeps the later of two in one lane.
     pub fn add(&mut self, ticket: Ticket) {
         if ticket.is_done_from_start() {
@@ -162,10 +169,11 @@ pub struct Storage<M> {
 ///   are visible to the host (in `Storage`) and to later operations.
 /// * No wait is unbounded. After a loss ([`ErrorKind::DeviceLost`]) every call that needs the device
 ///   says so.
-/// * An error from `dispatch`, `fill`, `allocate` or `storage` other than loss means that nothing was
-///   done. A failed copy list may have done any part of its work, which then is over before any later
-///   operation: nobody has a ticket to wait for it with. A failed `flush` other than loss keeps the
-///   recorded work, and can be called again.
+/// * An error from `dispatch`, `copy`, `copy_from`, `fill`, `allocate` or `storage` other than loss means that
+///   nothing was done: what they write may be the only newest value. A failed `upload` or `download` may have
+///   done any part of its list (its destination was stale), which then is over before any later operation:
+///   nobody has a ticket to wait for it with. A failed `flush` other than loss keeps the recorded work, and
+///   can be called again.
 /// * Memory released, or still held when the driver's last handle goes, is freed once: after its last use,
 ///   or leaked with a report where that cannot be established in bounded time.
 pub unsafe trait DeviceDriver: Send + Sync {
@@ -243,7 +251,7 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// Copies boxes between memories of this driver, `storage` included.
     ///
     /// # Errors
-    /// Anything; the destination may be partly written.
+    /// Anything; other than loss, nothing was written.
     ///
     /// # Safety
     /// * Both handles are live; every box lies inside both; destinations do not overlap one another, nor
@@ -261,7 +269,7 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// [`Caps::peer_copies`] says that it can. The core has waited for the source.
     ///
     /// # Errors
-    /// Anything; the destination may be partly written.
+    /// Anything; other than loss, nothing was written.
     ///
     /// # Safety
     /// As [`copy`](Self::copy), with `src` of `peer`; the source stays unwritten until the ticket is done.

@@ -9,7 +9,7 @@ use super::poison;
 use crate::driver::{After, Binding, DeviceDriver, Ticket};
 use crate::error::Error;
 use crate::region::{Region, ViewMap};
-use crate::tree::{Location, Mode};
+use crate::tree::{Location, Mode, Sharing};
 
 /// A view's bytes on a device: fresh there, and kept from conflicting use while this lives.
 ///
@@ -24,6 +24,7 @@ pub struct DeviceAccess<'t, D: DeviceDriver> {
     device: usize,
     mode: Mode,
     binding: Option<Binding<D::Memory>>,
+    transfers: After,
     after: After,
 }
 
@@ -39,8 +40,16 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
             return Err(Error::NoDevice { device, devices: tree.devices() });
         };
         if map.is_empty() {
-            let (region, after) = (Region::default(), After::NONE);
-            return Ok(Self { tree, slot: None, region, device, mode, binding: None, after });
+            return Ok(Self {
+                tree,
+                slot: None,
+                region: Region::default(),
+                device,
+                mode,
+                binding: None,
+                transfers: After::NONE,
+                after: After::NONE,
+            });
         }
         let arg = Arg::on(tree, map, element, mode);
         arg.check_window(driver.caps(), device)?;
@@ -49,12 +58,12 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         let mut transit = Transit::new();
         if ops::may_stage(tree) {
             // Nothing moves for what will be refused.
-            ops::reserve(tree, requests, ops::Wait::Yes, &mut transit)?;
+            ops::reserve(tree, requests, Sharing::Refused, ops::Wait::Yes, &mut transit)?;
             drop(transit);
             ops::stage_through_host(tree, &request)?;
             transit = Transit::new();
         }
-        ops::reserve(tree, requests, ops::Wait::Yes, &mut transit)?;
+        ops::reserve(tree, requests, Sharing::Refused, ops::Wait::Yes, &mut transit)?;
         let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
         let memory = ops::memory(tree, device)?;
         ops::bring(tree, &mut entry.reservation, Some(memory), ops::Wait::Yes)?;
@@ -76,15 +85,28 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         }
         poison::became_stale(tree, &entry.reservation);
         locked_surely(tree, |inner| inner.state.settle(&entry.reservation, true));
-        let slot = entry.reservation.slot();
+        let (slot, transfers) = (entry.reservation.slot(), *entry.reservation.transfers());
         transit.entries.clear();
-        let binding = Some(bind(&arg, memory, driver.caps(), device));
-        Ok(Self { tree, slot: Some(slot), region: request.region, device, mode, binding, after })
+        Ok(Self {
+            tree,
+            slot: Some(slot),
+            region: request.region,
+            device,
+            mode,
+            binding: Some(bind(&arg, memory, driver.caps(), device)),
+            transfers,
+            after,
+        })
     }
 
     /// The memory, the window in it, and where the view's elements are; `None` for an empty view.
     pub fn binding(&self) -> Option<&Binding<D::Memory>> {
         self.binding.as_ref()
+    }
+
+    /// The transfers that made the bytes fresh.
+    pub(super) fn transfers(&self) -> &[Ticket] {
+        self.transfers.as_slice()
     }
 
     /// Ends the access with work that is still to run: whatever conflicts follows `ticket`, one of the

@@ -1,13 +1,15 @@
 //! One access from reservation to commit: what to wait for, what to move, what to allocate.
 
+use core::task::Poll;
+
 pub(super) use super::erased::Wait;
 use super::erased::{Erased, Inner, locked, locked_surely};
 use super::poison;
-use crate::coherence::{Planes, plane_bit};
+use crate::coherence::{Pick, Planes, plane_bit};
 use crate::driver::{After, CopyBox, DeviceDriver, DriverError, ErrorKind};
 use crate::error::{Busy, Error, Holder};
 use crate::region::Region;
-use crate::tree::{Location, Next, Request, Reservation, Residency};
+use crate::tree::{Location, Next, Request, Reservation, Residency, Sharing};
 
 /// What an access would move, if it were made now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,6 +101,7 @@ pub(crate) fn wait_for<D: DeviceDriver>(
 pub(crate) fn reserve<'t, D: DeviceDriver>(
     tree: &'t dyn Erased<D>,
     requests: &[Request],
+    sharing: Sharing,
     wait: Wait,
     transit: &mut Transit<'t, D>,
 ) -> Result<(), Error<D::Error>> {
@@ -117,7 +120,7 @@ pub(crate) fn reserve<'t, D: DeviceDriver>(
                 // There is room: one launch has no more views than the list.
                 let _ = transit.entries.push(Entry { tree, reservation, device });
             };
-            inner.state.reserve(requests, keep).map_err(Error::lift)
+            inner.state.reserve(requests, sharing, keep).map_err(Error::lift)
         })?;
         match answer {
             Err(Error::Busy(Busy { holder: Holder::Call, .. })) if wait == Wait::Yes => {
@@ -217,16 +220,8 @@ fn bring_with<D: DeviceDriver>(
     list: &mut [CopyBox],
     wait: Wait,
 ) -> Result<(), Error<D::Error>> {
-    let place = match target {
-        Some(_) => reservation.place(),
-        None => 0,
-    };
     loop {
-        let before = *reservation;
-        let step = locked_surely(tree, |inner| {
-            *reservation = before;
-            plan_step(inner, reservation, list, tree.devices())
-        });
+        let step = next_step(tree, reservation, list);
         if step.next == Next::Done {
             return Ok(());
         }
@@ -238,34 +233,142 @@ fn bring_with<D: DeviceDriver>(
             wait_for(tree, device, after)?;
         }
         let boxes = list.get(..step.len).unwrap_or_default();
-        let tickets = match place.checked_sub(1) {
-            None => to_host(tree, reservation, &step, boxes)?,
-            Some(device) => to_device(tree, device, target, &step, boxes)?,
-        };
-        let source = match step.next {
-            Next::Copy { from, .. } => from,
-            _ => place,
-        };
-        locked_surely(tree, |inner| {
-            if place > 0 {
-                inner.state.transferred(reservation, source, &tickets);
+        match reservation.place().checked_sub(1) {
+            None => {
+                if let Some((device, tickets)) = to_host(tree, reservation, &step, boxes)? {
+                    wait_for(tree, device, &tickets)?;
+                }
             }
-            let counters = inner.state.counters();
-            counters.lists += 1;
-            match step.next {
-                Next::Copy { from, bytes, widened } => {
-                    counters.bytes_widened += widened;
-                    match (from, place) {
-                        (0, _) => counters.bytes_up += bytes,
-                        (_, 0) => counters.bytes_down += bytes,
-                        _ => counters.bytes_across += bytes,
+            Some(device) => {
+                let tickets = to_device(tree, device, target, &step, boxes)?;
+                let source = match step.next {
+                    Next::Copy { from, .. } => from,
+                    _ => reservation.place(),
+                };
+                locked_surely(tree, |inner| {
+                    inner.state.transferred(reservation, source, &tickets);
+                });
+            }
+        }
+        count(tree, reservation, &step);
+    }
+}
+
+/// As [`bring`] to the host, but without waiting: what is not done yet is pending, and copies into storage of
+/// the driver's are left running, in `copies`.
+pub(crate) fn bring_polled<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    reservation: &mut Reservation,
+    copies: &mut [After],
+) -> Result<Poll<()>, Error<D::Error>> {
+    let mut result = Ok(Poll::Ready(()));
+    tree.with_list(&mut |list| {
+        result = loop {
+            let before = *reservation;
+            let step = next_step(tree, reservation, list);
+            let (Next::Copy { .. } | Next::Zero { .. }) = step.next else {
+                break Ok(Poll::Ready(()));
+            };
+            match step_can_run(tree, &step) {
+                Ok(true) => {}
+                Ok(false) => {
+                    *reservation = before;
+                    break Ok(Poll::Pending);
+                }
+                Err(error) => break Err(error),
+            }
+            let boxes = list.get(..step.len).unwrap_or_default();
+            match to_host(tree, reservation, &step, boxes) {
+                Ok(None) => {}
+                Ok(Some((device, tickets))) => {
+                    if let Some(copies) = copies.get_mut(device) {
+                        copies.extend(&tickets);
+                    }
+                    if let Err(error) = flush(tree, device) {
+                        break Err(error);
                     }
                 }
-                Next::Zero { bytes } => counters.defined_by_widening += bytes,
-                Next::Done => {}
+                Err(error) => break Err(error),
             }
-        });
+            count(tree, reservation, &step);
+        };
+    });
+    result
+}
+
+/// Whether everything that a step towards the host follows is done.
+fn step_can_run<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    step: &Step<D::Memory>,
+) -> Result<bool, Error<D::Error>> {
+    if let Next::Copy { from, .. } = step.next
+        && !retire_done(tree, from.saturating_sub(1), &step.after)?
+    {
+        return Ok(false);
     }
+    for (device, after) in step.foreign.iter().enumerate() {
+        if !retire_done(tree, device, after)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether all tickets are done; takes note of those that are.
+pub(crate) fn retire_done<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    device: usize,
+    after: &After,
+) -> Result<bool, Error<D::Error>> {
+    let mut all = true;
+    for ticket in after.as_slice() {
+        let done = driver(tree, device)?.poll(*ticket);
+        if done.map_err(|error| failed(tree, device, error))? {
+            locked_surely(tree, |inner| inner.state.retire(device, *ticket));
+        } else {
+            all = false;
+        }
+    }
+    Ok(all)
+}
+
+/// Submits what a device has recorded.
+pub(crate) fn flush<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    device: usize,
+) -> Result<(), Error<D::Error>> {
+    driver(tree, device)?.flush().map_err(|error| failed(tree, device, error))
+}
+
+fn next_step<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    reservation: &mut Reservation,
+    list: &mut [CopyBox],
+) -> Step<D::Memory> {
+    let before = *reservation;
+    locked_surely(tree, |inner| {
+        *reservation = before;
+        plan_step(inner, reservation, list, tree.devices())
+    })
+}
+
+fn count<D: DeviceDriver>(tree: &dyn Erased<D>, reservation: &Reservation, step: &Step<D::Memory>) {
+    locked_surely(tree, |inner| {
+        let counters = inner.state.counters();
+        counters.lists += 1;
+        match step.next {
+            Next::Copy { from, bytes, widened } => {
+                counters.bytes_widened += widened;
+                match (from, reservation.place()) {
+                    (0, _) => counters.bytes_up += bytes,
+                    (_, 0) => counters.bytes_down += bytes,
+                    _ => counters.bytes_across += bytes,
+                }
+            }
+            Next::Zero { bytes } => counters.defined_by_widening += bytes,
+            Next::Done => {}
+        }
+    });
 }
 
 fn plan_step<M: Copy>(
@@ -304,13 +407,15 @@ fn plan_step<M: Copy>(
     step
 }
 
-/// Executes one list towards the host, and waits for it: host bytes are fresh only when they are there.
+/// Executes one list towards the host. Bytes in borrowed memory are there on return; a copy into storage of
+/// the driver's is under way, and its device and ticket are returned: host bytes are fresh only when
+/// that is done.
 fn to_host<D: DeviceDriver>(
     tree: &dyn Erased<D>,
     reservation: &mut Reservation,
     step: &Step<D::Memory>,
     boxes: &[CopyBox],
-) -> Result<After, Error<D::Error>> {
+) -> Result<Option<(usize, After)>, Error<D::Error>> {
     let host = tree.host();
     let Next::Copy { from, .. } = step.next else {
         for copy in boxes {
@@ -321,18 +426,16 @@ fn to_host<D: DeviceDriver>(
                 unsafe { run.write_bytes(0, copy.run as usize) }
             });
         }
-        return Ok(After::NONE);
+        return Ok(None);
     };
     let device = from.saturating_sub(1);
     let driver = driver(tree, device)?;
-    let (Some(source), after) = (step.source, step.after.as_slice()) else {
-        return Ok(After::NONE);
-    };
+    let (Some(source), after) = (step.source, step.after.as_slice()) else { return Ok(None) };
     let Some(storage) = host.owned.filter(|_| device == 0) else {
         // SAFETY: the storage holds every box (the layout was checked against it), and nobody else
         // touches the reserved region during the call (I9).
         let result = unsafe { driver.download(source, host.base, boxes, after, tree.timeout()) };
-        return result.map(|()| After::NONE).map_err(|error| failed(tree, device, error));
+        return result.map(|()| None).map_err(|error| failed(tree, device, error));
     };
     // SAFETY: both handles are live while the region is reserved; the planner's boxes lie inside both roots
     // and do not overlap; host accesses to the region follow the ticket, which is entered below.
@@ -341,8 +444,7 @@ fn to_host<D: DeviceDriver>(
     tickets.add(result.map_err(|error| failed(tree, device, error))?);
     // Entered before the wait: if that fails, the copy still runs, and whoever comes next must follow it.
     locked_surely(tree, |inner| inner.state.transferred(reservation, from, &tickets));
-    wait_for(tree, device, &tickets)?;
-    Ok(After::NONE)
+    Ok(Some((device, tickets)))
 }
 
 /// Executes one list towards a device.
@@ -434,6 +536,21 @@ fn across<D: DeviceDriver>(
     Ok(tickets)
 }
 
+/// The device that holds most of a region: where reading it all costs least.
+pub(crate) fn holder_of<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    region: &Region,
+) -> Result<usize, Error<D::Error>> {
+    let volume = |inner: &mut Inner<'_, D::Memory>, device: usize| {
+        let pick = Pick { stale: 0, fresh: plane_bit(inner.state.plane(device + 1)) };
+        inner.state.map().volume(region, pick)
+    };
+    locked(tree, Wait::Yes, |inner| {
+        (0..tree.devices()).max_by_key(|device| (volume(inner, *device), usize::MAX - device))
+    })
+    .map(|device| device.unwrap_or(0))
+}
+
 /// Whether bytes of one device may have to go through the host storage to reach another.
 pub(crate) fn may_stage<D: DeviceDriver>(tree: &dyn Erased<D>) -> bool {
     let setup = tree.setup();
@@ -483,7 +600,7 @@ pub(crate) fn on_host<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), wait, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, wait, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     bring(tree, &mut entry.reservation, None, wait)?;
     for device in 0..tree.devices() {
@@ -491,7 +608,7 @@ pub(crate) fn on_host<D: DeviceDriver>(
             let (reads, writes) = inner.state.planes_of(0, request.mode);
             inner.state.dependencies(entry.reservation.outer(), reads, writes, device)
         });
-        if wait == Wait::No && !all_done(tree, device, &after)? {
+        if wait == Wait::No && !retire_done(tree, device, &after)? {
             let region = request.region;
             return Err(Error::Busy(Busy { region, holder: Holder::Work }));
         }
@@ -510,20 +627,6 @@ pub(crate) fn on_host<D: DeviceDriver>(
     Ok(slot)
 }
 
-fn all_done<D: DeviceDriver>(
-    tree: &dyn Erased<D>,
-    device: usize,
-    after: &After,
-) -> Result<bool, Error<D::Error>> {
-    for ticket in after.as_slice() {
-        let done = driver(tree, device)?.poll(*ticket);
-        if !done.map_err(|error| failed(tree, device, error))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 /// What an access would move: reserves, plans, and abandons.
 pub(crate) fn plan<D: DeviceDriver>(
     tree: &dyn Erased<D>,
@@ -538,7 +641,7 @@ pub(crate) fn plan<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), Wait::Yes, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, Wait::Yes, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     let reservation = &mut entry.reservation;
     tree.with_list(&mut |list| {

@@ -8,11 +8,12 @@ use super::erased::{Erased, Wait, locked, locked_surely};
 use super::guard::{ReadGuard, WriteGuard};
 use super::launch::Arg;
 use super::ops::{self, Plan};
+use super::tree::Held;
 use super::{DeviceAccess, Element};
 use crate::coherence::Cursor;
 use crate::driver::{CopyBox, DeviceDriver};
 use crate::error::Error;
-use crate::region::{GeometryError, IntoRegion, MAX_RANK, Region, Step, ViewMap};
+use crate::region::{GeometryError, IntoRegion, Layout, MAX_RANK, Region, Step, ViewMap};
 use crate::tree::{Location, Mode, NodeId, Request};
 
 /// A typed handle to a part of a tree: a root, a crop, a slice, with any steps and flips.
@@ -145,7 +146,11 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         self.child(self.map.flip(axis)?)
     }
 
-    fn request(&self, location: Location, mode: Mode) -> Request {
+    pub(super) fn tree(&self) -> &'t dyn Erased<D> {
+        self.tree
+    }
+
+    pub(super) fn request(&self, location: Location, mode: Mode) -> Request {
         Request {
             region: self.map.root_region(),
             location,
@@ -154,6 +159,22 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
             granule: 1,
             skip_undefined: false,
         }
+    }
+
+    /// Where the view lies in host memory: its layout, in its own coordinates, and its lowest byte.
+    pub(super) fn host_layout(&self) -> Result<(Layout, *mut u8), Error<D::Error>> {
+        if !self.tree.setup().has_host {
+            return Err(Error::NoHostStorage);
+        }
+        let layout = self.tree.setup().host.of_view(&self.map)?;
+        let (lowest, _) = self.tree.setup().host.window(&self.map.root_region());
+        Ok((layout, self.tree.host().base.wrapping_add(lowest as usize)))
+    }
+
+    /// Holds the view on the host as a guard of `mode` does.
+    pub(super) fn hold(&self, mode: Mode) -> Result<Option<Held<'t>>, Error<D::Error>> {
+        let slot = self.open(mode, Wait::Yes)?;
+        Ok(slot.map(|slot| Held { slots: self.tree, slot }))
     }
 
     fn open(&self, mode: Mode, wait: Wait) -> Result<Option<usize>, Error<D::Error>> {

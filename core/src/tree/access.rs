@@ -9,6 +9,15 @@ use crate::region::{PerAxis, Region};
 /// The most views of one launch.
 pub const MAX_VIEWS: usize = 8;
 
+/// Whether the requests of one call may share elements that one of them writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// They may not.
+    Refused,
+    /// They may: the caller keeps them apart.
+    KeptApart,
+}
+
 /// What somebody wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -125,12 +134,14 @@ impl State<'_> {
     /// Nothing is reserved, and no state changed:
     /// * [`Error::Busy`] when a live access conflicts, or another call is at work on the bytes
     ///   ([`Holder::Call`]: worth waiting for), or a write would have to widen into bytes that a live access holds;
-    /// * [`Error::Overlap`] when two of the requests share elements and one writes;
+    /// * [`Error::Overlap`] when two of the requests share elements and one writes, and `sharing` does not
+    ///   allow it;
     /// * [`Error::Undefined`] when one reads what nobody holds;
     /// * [`Error::Full`] when live guards hold too many slots.
     pub fn reserve(
         &mut self,
         requests: &[Request],
+        sharing: Sharing,
         mut keep: impl FnMut(Reservation),
     ) -> Result<(), Error> {
         if requests.len() > MAX_VIEWS {
@@ -145,10 +156,9 @@ impl State<'_> {
             let extended = self.extended(request);
             self.check_conflicts(&extended, request, &[])?;
             for other in requests.iter().take(i) {
+                let written = request.mode.writes() || other.mode.writes();
                 let shared = extended.intersection(&self.extended(other));
-                if let Some(region) =
-                    shared.filter(|_| request.mode.writes() || other.mode.writes())
-                {
+                if let Some(region) = shared.filter(|_| written && sharing == Sharing::Refused) {
                     return Err(Error::Overlap { region });
                 }
             }

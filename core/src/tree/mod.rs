@@ -13,7 +13,7 @@ mod nodes;
 mod transfer;
 mod work;
 
-pub use access::{Access, MAX_VIEWS, Request, Reservation};
+pub use access::{Access, MAX_VIEWS, Request, Reservation, Sharing};
 pub use counters::Counters;
 pub use draw::Drawing;
 pub use nodes::{Node, NodeId};
