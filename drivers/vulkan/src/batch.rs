@@ -150,6 +150,8 @@ pub(crate) struct Recorder {
     recorded: u64,
     submitted: u64,
     ordered: u64,
+    /// Whether the next operation follows everything, whatever its tickets say.
+    fenced: bool,
 }
 
 impl Recorder {
@@ -230,6 +232,11 @@ impl Recorder {
         Ok(set)
     }
 
+    /// Makes the next operation follow all before it. For work that nobody has a ticket of.
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+    }
+
     /// Records one operation that follows the tickets in `after`, and names it.
     ///
     /// Fails only where [`prepare`](Self::prepare) does; nothing is recorded then.
@@ -243,9 +250,10 @@ impl Recorder {
         let Some(batch) = self.open.as_mut() else { return Err(VulkanError::Lost) };
         let own = after.iter().filter(|ticket| ticket.lane == 0);
         let follows = own.map(|ticket| ticket.value).max().unwrap_or(0);
-        if follows > self.ordered {
+        if follows > self.ordered || self.fenced {
             raw.cmd_order(batch.commands);
             self.ordered = self.recorded;
+            self.fenced = false;
         }
         commands(batch.commands);
         self.recorded += 1;

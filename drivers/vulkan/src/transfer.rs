@@ -196,6 +196,26 @@ pub(crate) unsafe fn upload(
     after: &[Ticket],
 ) -> Result<Ticket> {
     shared.raw.check()?;
+    // SAFETY: the caller's promise.
+    let result = unsafe { upload_pieces(shared, src, dst, boxes, after) };
+    if result.is_err() {
+        // Some pieces may be recorded, and nobody gets a ticket to follow them.
+        shared.lock().recorder.fence();
+    }
+    result
+}
+
+/// The pieces of an upload, one after another.
+///
+/// # Safety
+/// As [`upload`].
+unsafe fn upload_pieces(
+    shared: &Shared,
+    src: *const u8,
+    dst: Memory,
+    boxes: &[CopyBox],
+    after: &[Ticket],
+) -> Result<Ticket> {
     let mut last = Ticket::DONE;
     for piece in Pieces::new(boxes, piece_bytes(shared)) {
         let lease = shared.reserve(Which::Staging, piece.bytes, Deadline::new(STALL))?;

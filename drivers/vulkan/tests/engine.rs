@@ -22,7 +22,7 @@ use hedgerow::driver::{
     Contents, CopyBox, DeviceDriver, DriverError, ErrorKind, MAX_LANES, Ticket,
 };
 use hedgerow_vulkan::ash::vk;
-use hedgerow_vulkan::{Memory, QueueLock, Vulkan, VulkanError};
+use hedgerow_vulkan::{LimitsOverride, Memory, QueueLock, Vulkan, VulkanError};
 use own::Own;
 
 /// Long enough for what should not happen to happen.
@@ -186,6 +186,32 @@ fn a_lock_that_does_not_submit() {
         lock.closed.store(false, Ordering::Relaxed);
         gpu.wait(ticket, SECONDS).expect("is done");
         assert_eq!(bytes_of(&gpu, memory.memory, 64, &[ticket]), [3; 64]);
+    });
+}
+
+/// An upload of several pieces that fails between two of them, and is made again.
+#[test]
+fn a_failed_upload_is_made_again() {
+    with_engine(|own| {
+        let lock = Arc::new(Moody::default());
+        let mut limits = LimitsOverride::default();
+        limits.staging_chunk = Some(4096);
+        limits.staging_chunks = Some(1);
+        // SAFETY: as in `open`; nobody else uses the queue here.
+        let gpu = unsafe { Vulkan::builder().limits(limits).from_raw(own.raw(), lock.clone()) };
+        let gpu = gpu.expect("opens");
+        let len = 64 << 10;
+        let memory = gpu.allocate(len, Contents::Undefined).expect("allocates").memory;
+        let all = [CopyBox::flat(0, 0, len)];
+        let (first, second) = (noise(1, len as usize), noise(2, len as usize));
+        lock.closed.store(true, Ordering::Relaxed);
+        // SAFETY: the box lies inside both.
+        let failed = unsafe { gpu.upload(first.as_ptr(), memory, &all, &[]) };
+        assert!(matches!(failed, Err(VulkanError::QueueLock)));
+        lock.closed.store(false, Ordering::Relaxed);
+        // SAFETY: as above; what the failed call began is over before.
+        let ticket = unsafe { gpu.upload(second.as_ptr(), memory, &all, &[]) }.expect("uploads");
+        assert!(bytes_of(&gpu, memory, second.len(), &[ticket]) == second);
     });
 }
 
