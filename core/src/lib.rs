@@ -83,6 +83,6 @@ pub use region::{GeometryError, IntoRegion, MAX_RANK, Region, Shape};
 pub use shared::{
     Arg, Args, Builder, CloseError, DeviceAccess, Element, Evict, Locked, Locking, OwnedStorage,
     OwnedTree, PendingRead, PendingWrite, Plan, RawStorage, ReadGuard, Rows, RowsMut, Spin, Tree,
-    TryLock, View, WriteGuard, with_room,
+    TryLock, View, WriteGuard, WrittenGuard, with_room,
 };
 pub use tree::{Counters, Location, Mode};

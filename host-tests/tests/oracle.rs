@@ -5,6 +5,7 @@ use hedgerow::driver::ErrorKind;
 use hedgerow::driver::middleware::Fault;
 use hedgerow_host::Host;
 use hedgerow_tests::oracle::{Calm, Disturb, Setup, run};
+use hedgerow_vulkan::{LimitsOverride, Vulkan};
 
 hedgerow::capacity! {
     /// Next to nothing: nearly every write widens.
@@ -13,12 +14,12 @@ hedgerow::capacity! {
 
 hedgerow::capacity! {
     /// Cuts for every coordinate of the programs' roots.
-    struct Ample { words: 4096, cuts: 64, nodes: 32, guards: 16, devices: 1, list: 3 }
+    struct Ample { words: 128, cuts: 40, nodes: 32, guards: 16, devices: 1, list: 3 }
 }
 
 hedgerow::capacity! {
     /// As `Ample`, for three devices.
-    struct Ample3 { words: 4096, cuts: 64, nodes: 32, guards: 16, devices: 3, list: 3 }
+    struct Ample3 { words: 128, cuts: 40, nodes: 32, guards: 16, devices: 3, list: 3 }
 }
 
 hedgerow::capacity! {
@@ -27,7 +28,15 @@ hedgerow::capacity! {
 }
 
 fn setup(seed: u64) -> Setup {
-    Setup { seed, steps: 60, ample: true, owned: seed % 3 == 0, poison: seed % 2 == 0, granule: 1 }
+    Setup {
+        seed,
+        steps: 60,
+        ample: true,
+        owned: seed.is_multiple_of(3),
+        disturbed: false,
+        poison: seed.is_multiple_of(2),
+        granule: 1,
+    }
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -61,7 +70,7 @@ fn ample_capacity() {
 #[test]
 fn scarce_capacity() {
     for seed in seeds() {
-        let gpu = Host::new().unified(seed % 5 == 0);
+        let gpu = Host::new().unified(seed.is_multiple_of(5));
         let setup = Setup { ample: false, ..setup(seed) };
         each_element!(seed, Tiny, setup, &[&gpu], &Calm);
         assert_eq!(gpu.live_allocations(), 0);
@@ -107,7 +116,7 @@ impl Disturb for Faults<'_> {
         match random % 16 {
             0..4 => self.gpu.arm(call, kinds[(random >> 16) as usize % 3]),
             4..6 => self.gpu.arm_partial(call, kinds[(random >> 16) as usize % 3]),
-            6 if self.may_lose && (random >> 24) % 4 == 0 => {
+            6 if self.may_lose && (random >> 24).is_multiple_of(4) => {
                 self.gpu.arm(call, ErrorKind::DeviceLost);
             }
             _ => self.gpu.disarm(),
@@ -131,16 +140,42 @@ fn failing_calls() {
         let host = Host::new().storage_survives_loss(true);
         let gpu = Fault::new(&host);
         // Losses and scarce capacity together would need the model to know what was not recorded.
-        let may_lose = seed % 2 == 0;
+        let may_lose = seed.is_multiple_of(2);
         let faults = Faults { gpu: &gpu, may_lose };
+        let setup = Setup { disturbed: true, ..setup(seed) };
         let report = if may_lose || seed % 4 == 1 {
-            each_element!(seed, Ample, setup(seed), &[&gpu], &faults)
+            each_element!(seed, Ample, setup, &[&gpu], &faults)
         } else {
-            let setup = Setup { ample: false, ..setup(seed) };
+            let setup = Setup { ample: false, ..setup };
             each_element!(seed, Tiny, setup, &[&gpu], &faults)
         };
         failed += report.failed;
         assert_eq!(host.live_allocations(), 0);
     }
     assert!(failed > 100 || seeds().count() == 1, "only {failed} calls failed");
+}
+
+/// The same programs on Vulkan, as it is and as a stricter device. Words only: what the kernels' WGSL knows.
+#[test]
+fn vulkan() {
+    let wanted = std::env::var("HEDGEROW_REQUIRE").unwrap_or_default();
+    let required = wanted.split([',', ' ']).any(|word| matches!(word, "vulkan" | "all"));
+    let validate = std::env::var("HEDGEROW_VALIDATION").is_ok_and(|on| on == "1");
+    for limits in [LimitsOverride::default(), LimitsOverride::strict()] {
+        let open = Vulkan::builder().validation(validate).limits(limits).open();
+        let gpu = match open {
+            Ok(gpu) => gpu,
+            Err(error) if !required => {
+                println!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for seed in seeds().step_by(10) {
+            run::<u32, _, Ample>(setup(seed), std::slice::from_ref(&gpu), &Calm);
+            let scarce = Setup { ample: false, ..setup(seed + 1) };
+            run::<u32, _, Tiny>(scarce, std::slice::from_ref(&gpu), &Calm);
+        }
+        assert_eq!(gpu.validation_messages(), Vec::<String>::new());
+    }
 }

@@ -169,10 +169,11 @@ pub struct Storage<M> {
 ///   are visible to the host (in `Storage`) and to later operations.
 /// * No wait is unbounded. After a loss ([`ErrorKind::DeviceLost`]) every call that needs the device
 ///   says so.
-/// * An error from `dispatch`, `fill`, `allocate` or `storage` other than loss means that nothing was
-///   done. A failed copy list may have done any part of its work, which then is over before any later
-///   operation: nobody has a ticket to wait for it with. A failed `flush` other than loss keeps the
-///   recorded work, and can be called again.
+/// * An error from `dispatch`, `copy`, `copy_from`, `fill`, `allocate` or `storage` other than loss means that
+///   nothing was done: what they write may be the only newest value. A failed `upload` or `download` may have
+///   done any part of its list (its destination was stale), which then is over before any later operation:
+///   nobody has a ticket to wait for it with. A failed `flush` other than loss keeps the recorded work, and
+///   can be called again.
 /// * Memory released, or still held when the driver's last handle goes, is freed once: after its last use,
 ///   or leaked with a report where that cannot be established in bounded time.
 pub unsafe trait DeviceDriver: Send + Sync {
@@ -250,7 +251,7 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// Copies boxes between memories of this driver, `storage` included.
     ///
     /// # Errors
-    /// Anything; the destination may be partly written.
+    /// Anything; other than loss, nothing was written.
     ///
     /// # Safety
     /// * Both handles are live; every box lies inside both; destinations do not overlap one another, nor
@@ -271,7 +272,7 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// not from this peer, or the peer is lost (an error would be taken for this device's).
     ///
     /// # Errors
-    /// Anything; the destination may be partly written.
+    /// Anything; other than loss, nothing was written.
     ///
     /// # Safety
     /// As [`copy`](Self::copy), with `src` of `peer`; the source stays unwritten until the ticket is done.

@@ -9,7 +9,7 @@ use super::poison;
 use crate::driver::{After, Binding, DeviceDriver, Ticket};
 use crate::error::Error;
 use crate::region::{Region, ViewMap};
-use crate::tree::{Location, Mode};
+use crate::tree::{Location, Mode, Sharing};
 
 /// A view's bytes on a device: fresh there, and kept from conflicting use while this lives.
 ///
@@ -58,12 +58,12 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         let mut transit = Transit::new();
         if ops::may_stage(tree) {
             // Nothing moves for what will be refused.
-            ops::reserve(tree, requests, ops::Wait::Yes, &mut transit)?;
+            ops::reserve(tree, requests, Sharing::Refused, ops::Wait::Yes, &mut transit)?;
             drop(transit);
             ops::stage_through_host(tree, &request)?;
             transit = Transit::new();
         }
-        ops::reserve(tree, requests, ops::Wait::Yes, &mut transit)?;
+        ops::reserve(tree, requests, Sharing::Refused, ops::Wait::Yes, &mut transit)?;
         let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
         let memory = ops::memory(tree, device)?;
         ops::bring(tree, &mut entry.reservation, Some(memory), ops::Wait::Yes)?;

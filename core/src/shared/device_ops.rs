@@ -6,10 +6,10 @@ use super::execute::{device_of, execute};
 use super::launch::Arg;
 use super::ops::{self, Wait};
 use super::{Element, View};
-use crate::driver::{CopyBox, DeviceDriver, Dim, Ticket};
+use crate::driver::{After, Contents, CopyBox, DeviceDriver, Dim, Ticket};
 use crate::error::Error;
 use crate::region::{Layout, MAX_RANK, ViewMap};
-use crate::tree::{Location, MAX_VIEWS, Mode};
+use crate::tree::{Location, MAX_VIEWS, Mode, Sharing};
 
 impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     /// Makes the view fresh on a device of the tree, without holding it there. Returns when the transfers
@@ -35,24 +35,43 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         let arg = self.as_overwrite();
         let layout = arg.layout(device);
         let pattern = bytes_of(&value);
-        let fits = matches!(pattern.len(), 1 | 2 | 4 | 8 | 16);
-        let mut boxed = view_box(self.map(), &layout, &layout, self.map());
+        let boxed = view_box(self.map(), &layout, &layout, self.map());
         let devices = [device; MAX_VIEWS];
-        if !fits {
-            // No fill of that size: every element is a copy of the one on the host.
-            boxed = boxed.with_fixed_source(pattern.len() as u64);
-        }
-        execute(&[arg], &devices, 1, &mut |memories, after| {
-            let [Some(memory), ..] = *memories else { return Ok(Ticket::DONE) };
-            if fits {
+        if matches!(pattern.len(), 1 | 2 | 4 | 8 | 16) {
+            return execute(&[arg], &devices, 1, Sharing::Refused, &mut |memories, after| {
+                let [Some(memory), ..] = *memories else { return Ok(Ticket::DONE) };
                 // SAFETY: the memory is live while the region is reserved, the box lies inside it, and what
                 // conflicts is in `after`.
                 unsafe { driver.fill(memory, &[boxed], pattern, after) }
-            } else {
-                // SAFETY: as above; the source is one element, which every run of the box reads.
-                unsafe { driver.upload(pattern.as_ptr(), memory, &[boxed], after) }
-            }
-        })
+            });
+        }
+        // No fill of that size: every element is a copy of one in memory of its own.
+        let bytes = pattern.len() as u64;
+        let room = driver.allocate(bytes, Contents::Undefined);
+        let room = room.map_err(|error| ops::failed(self.tree(), device, error))?;
+        let fixed = boxed.with_fixed_source(bytes);
+        let mut used = After::NONE;
+        used.add(room.ready);
+        let one = CopyBox::flat(0, 0, bytes);
+        // SAFETY: the memory is ours alone, made for the element; the element is read during the call.
+        let first =
+            unsafe { driver.upload(pattern.as_ptr(), room.memory, &[one], used.as_slice()) };
+        let first = first.map_err(|error| ops::failed(self.tree(), device, error));
+        let result = first.and_then(|first| {
+            used.add(first);
+            execute(&[arg], &devices, 1, Sharing::Refused, &mut |memories, after| {
+                let [Some(memory), ..] = *memories else { return Ok(Ticket::DONE) };
+                let mut after = After::of(after);
+                after.add(first);
+                // SAFETY: as above, for both memories.
+                let done = unsafe { driver.copy(room.memory, memory, &[fixed], after.as_slice()) }?;
+                used.add(done);
+                Ok(done)
+            })
+        });
+        // SAFETY: made here; `used` is all work on it.
+        unsafe { driver.release(room.memory, used.as_slice()) };
+        result
     }
 
     /// Copies the elements of `source` here, in the order of each view's own coordinates, on a device.
@@ -84,11 +103,11 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         let overlap = core::ptr::addr_eq(source.tree(), self.tree())
             && self.root_region().overlaps(&source.root_region());
         if overlap {
-            return self.copy_apart(device, &read, boxed);
+            return self.copy_through(device, read, boxed);
         }
         let [first, ..] = &mut devices;
         *first = there;
-        execute(&[read, write], &devices, 1, &mut |memories, after| {
+        execute(&[read, write], &devices, 1, Sharing::Refused, &mut |memories, after| {
             let [Some(src), Some(dst), ..] = *memories else { return Ok(Ticket::DONE) };
             // SAFETY: both memories are live while the regions are reserved, the box lies inside both, and
             // the regions share no element; what conflicts is in `after`.
@@ -97,41 +116,34 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     }
 
     /// A copy within overlapping elements: through memory of its own.
-    fn copy_apart(
+    fn copy_through(
         &self,
         device: usize,
-        read: &Arg<'_, D>,
+        read: Arg<'_, D>,
         boxed: CopyBox,
     ) -> Result<Ticket, Error<D::Error>> {
         let driver = self.driver(device)?;
-        let devices = [device; MAX_VIEWS];
-        let bytes = boxed.bytes();
-        let room = driver.allocate(bytes, crate::driver::Contents::Undefined);
+        let room = driver.allocate(boxed.bytes(), Contents::Undefined);
         let room = room.map_err(|error| ops::failed(self.tree(), device, error))?;
         let (pack, unpack) = boxed.through_packed();
-        let mut used = crate::driver::After::NONE;
+        let mut used = After::NONE;
         used.add(room.ready);
-        let packed = execute(&[*read], &devices, 1, &mut |memories, after| {
-            let [Some(src), ..] = *memories else { return Ok(Ticket::DONE) };
-            let mut after = crate::driver::After::of(after);
+        let args = [read, self.as_overwrite()];
+        let devices = [device; MAX_VIEWS];
+        let result = execute(&args, &devices, 1, Sharing::KeptApart, &mut |memories, after| {
+            let [Some(src), Some(dst), ..] = *memories else { return Ok(Ticket::DONE) };
+            let mut after = After::of(after);
             after.add(room.ready);
-            // SAFETY: the source is live while its region is reserved; the other memory is ours alone, made
-            // for the box.
-            unsafe { driver.copy(src, room.memory, &[pack], after.as_slice()) }
-        });
-        let result = packed.and_then(|packed| {
+            // SAFETY: the root's memory is live while the regions are reserved; the other is ours alone,
+            // made for the box; what conflicts is in `after`.
+            let packed = unsafe { driver.copy(src, room.memory, &[pack], after.as_slice()) }?;
             used.add(packed);
-            execute(&[self.as_overwrite()], &devices, 1, &mut |memories, after| {
-                let [Some(dst), ..] = *memories else { return Ok(Ticket::DONE) };
-                let mut after = crate::driver::After::of(after);
-                after.add(packed);
-                // SAFETY: as above, the other way.
-                unsafe { driver.copy(room.memory, dst, &[unpack], after.as_slice()) }
-            })
+            after.add(packed);
+            // SAFETY: as above, the other way, after the source was read whole.
+            let done = unsafe { driver.copy(room.memory, dst, &[unpack], after.as_slice()) }?;
+            used.add(done);
+            Ok(done)
         });
-        if let Ok(ticket) = &result {
-            used.add(*ticket);
-        }
         // SAFETY: made here; `used` is all work on it.
         unsafe { driver.release(room.memory, used.as_slice()) };
         result

@@ -6,7 +6,7 @@ use super::ops::{self, Transit, Wait};
 use super::poison;
 use crate::driver::{After, DeviceDriver, DriverError, ErrorKind, Ticket};
 use crate::error::Error;
-use crate::tree::{Location, MAX_VIEWS, Request};
+use crate::tree::{Location, MAX_VIEWS, Request, Sharing};
 
 /// The memory of each argument's root, where it has bytes.
 pub(super) type Memories<D> = [Option<<D as DeviceDriver>::Memory>; MAX_VIEWS];
@@ -23,6 +23,7 @@ pub(super) fn execute<D: DeviceDriver>(
     args: &[Arg<'_, D>],
     devices: &[usize; MAX_VIEWS],
     granule: u32,
+    sharing: Sharing,
     submit: Submit<'_, D>,
 ) -> Result<Ticket, Error<D::Error>> {
     let request = &|i: usize| -> Option<Request> {
@@ -32,14 +33,14 @@ pub(super) fn execute<D: DeviceDriver>(
     };
     // What only another device has may have to go home first; but nothing moves for what will be refused.
     if args.iter().any(|arg| ops::may_stage(arg.tree)) {
-        drop(reserve_all(args, request)?);
+        drop(reserve_all(args, sharing, request)?);
         for (i, arg) in args.iter().enumerate() {
             if let Some(request) = request(i) {
                 ops::stage_through_host(arg.tree, &request)?;
             }
         }
     }
-    let mut transit = reserve_all(args, request)?;
+    let mut transit = reserve_all(args, sharing, request)?;
 
     let mut memories: Memories<D> = [None; MAX_VIEWS];
     for ((arg, device), memory) in args.iter().zip(devices).zip(&mut memories) {
@@ -51,7 +52,10 @@ pub(super) fn execute<D: DeviceDriver>(
     for entry in &mut transit.entries {
         let memory = ops::memory(entry.tree, entry.device)?;
         ops::bring(entry.tree, &mut entry.reservation, Some(memory), Wait::Yes)?;
-        poison::before_overwrite(entry.tree, &mut entry.reservation)?;
+        // What is written may be what is read, where the caller keeps them apart.
+        if sharing == Sharing::Refused {
+            poison::before_overwrite(entry.tree, &mut entry.reservation)?;
+        }
         after.extend(entry.reservation.transfers());
         for device in 0..entry.tree.devices() {
             let found = locked_surely(entry.tree, |inner| {
@@ -112,6 +116,7 @@ pub(super) fn execute<D: DeviceDriver>(
 /// other.
 fn reserve_all<'t, D: DeviceDriver>(
     args: &[Arg<'t, D>],
+    sharing: Sharing,
     request: impl Fn(usize) -> Option<Request>,
 ) -> Result<Transit<'t, D>, Error<D::Error>> {
     let mut transit = Transit::new();
@@ -127,7 +132,7 @@ fn reserve_all<'t, D: DeviceDriver>(
         }
         let tree = group.first().and_then(|i| args.get(*i)).map(|arg| arg.tree);
         if let (Some(tree), false) = (tree, requests.is_empty()) {
-            ops::reserve(tree, &requests, Wait::Yes, &mut transit)?;
+            ops::reserve(tree, &requests, sharing, Wait::Yes, &mut transit)?;
         }
     }
     Ok(transit)

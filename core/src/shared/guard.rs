@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
 
 use super::Element;
-use super::erased::{Erased, Slots};
+use super::erased::{Erased, Slots, locked_surely};
 use crate::driver::DeviceDriver;
 use crate::region::{Layout, PerAxis, Region, ViewMap};
 
@@ -365,6 +365,41 @@ impl<T: Element, const N: usize> IndexMut<[i32; N]> for WriteGuard<'_, T> {
             Some(element) => element,
             None => panic!("an index outside the view"),
         }
+    }
+}
+
+/// A view's elements on the host, to read, some of which nobody has ever written (or went with a device).
+/// See [`View::read_written`](crate::View::read_written).
+#[must_use = "the elements are held only while the guard lives"]
+pub struct WrittenGuard<'t, T: Element, D: DeviceDriver> {
+    guard: ReadGuard<'t, T>,
+    tree: &'t dyn Erased<D>,
+}
+
+impl<'t, T: Element, D: DeviceDriver> WrittenGuard<'t, T, D> {
+    pub(crate) fn new(tree: &'t dyn Erased<D>, slot: Option<usize>, map: ViewMap) -> Self {
+        Self { guard: ReadGuard::new(tree, slot, map, tree.host().base), tree }
+    }
+
+    /// Whether somebody holds a value for the element at `at`; `false` outside the view.
+    pub fn is_written<const N: usize>(&self, at: [i32; N]) -> bool {
+        self.guard
+            .0
+            .map
+            .to_root(&at)
+            .is_some_and(|root| locked_surely(self.tree, |inner| inner.state.is_defined(&root)))
+    }
+
+    /// The element at `at`, in the view's coordinates; `None` when it is outside, or nobody holds a value
+    /// for it.
+    pub fn get<const N: usize>(&self, at: [i32; N]) -> Option<&T> {
+        if self.is_written(at) { self.guard.get(at) } else { None }
+    }
+}
+
+impl<T: Element, D: DeviceDriver> fmt::Debug for WrittenGuard<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WrittenGuard {}", self.guard.region())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::driver::{
 };
 use crate::error::Error;
 use crate::region::{MAX_RANK, PerAxis, ViewMap};
-use crate::tree::{Location, MAX_VIEWS, Mode, Request};
+use crate::tree::{Location, MAX_VIEWS, Mode, Request, Sharing};
 
 /// A view as an argument of a launch: which elements, and what the kernel may do with them.
 ///
@@ -55,6 +55,7 @@ impl<'t, D: DeviceDriver> Arg<'t, D> {
             covers: self.map.covers_its_box(),
             granule,
             skip_undefined: false,
+            homing: false,
         }
     }
 
@@ -180,7 +181,7 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None))
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, Sharing::Refused))
     }
 
     /// Runs `groups` workgroups, whatever the views' extents.
@@ -196,7 +197,28 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| self.run(args, bytemuck::bytes_of(&params), Some(groups)))
+        args.with(|args| {
+            self.run(args, bytemuck::bytes_of(&params), Some(groups), Sharing::Refused)
+        })
+    }
+
+    /// As [`launch`](Self::launch), for views that share elements which one of them writes.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch), but for [`Error::Overlap`].
+    ///
+    /// # Safety
+    /// The kernel keeps the views apart: within the launch, it touches no element through one view that it
+    /// writes through another (in whole granules).
+    pub unsafe fn launch_kept_apart<'t, P: Pod>(
+        &self,
+        args: impl Args<'t, D>,
+        params: P,
+    ) -> Result<Ticket, Error<D::Error>>
+    where
+        D: 't,
+    {
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, Sharing::KeptApart))
     }
 
     fn run(
@@ -204,6 +226,7 @@ impl<D: ComputeDriver> Kernel<D> {
         args: &[Arg<'_, D>],
         params: &[u8],
         groups: Option<[u32; 3]>,
+        sharing: Sharing,
     ) -> Result<Ticket, Error<D::Error>> {
         if args.len() != self.views || args.len() > MAX_VIEWS {
             return Err(Error::Views { given: args.len(), expected: self.views.min(MAX_VIEWS) });
@@ -237,7 +260,7 @@ impl<D: ComputeDriver> Kernel<D> {
             return Ok(Ticket::DONE);
         }
         let groups = self.groups(domain, groups, caps)?;
-        self.run_checked(driver, args, &devices, params, groups)
+        self.run_checked(driver, args, &devices, (params, groups), sharing)
     }
 
     /// Workgroups: as given, or enough for the domain, whose axes from the third on are one.
@@ -274,10 +297,10 @@ impl<D: ComputeDriver> Kernel<D> {
         driver: &D,
         args: &[Arg<'_, D>],
         devices: &[usize; MAX_VIEWS],
-        params: &[u8],
-        groups: [u32; 3],
+        (params, groups): (&[u8], [u32; 3]),
+        sharing: Sharing,
     ) -> Result<Ticket, Error<D::Error>> {
-        execute(args, devices, self.granule, &mut |memories, after| {
+        execute(args, devices, self.granule, sharing, &mut |memories, after| {
             let mut bindings = heapless::Vec::<Binding<D::Memory>, MAX_VIEWS>::new();
             // An empty view of an empty root has no memory: it borrows a window nobody will look into.
             let some = memories.iter().copied().flatten().next();
@@ -296,7 +319,7 @@ impl<D: ComputeDriver> Kernel<D> {
             // SAFETY: the kernel is this driver's (checked by id); every binding's memory is live while its
             // region is reserved, and holds its window; what conflicts is in `after`, and nothing that
             // conflicts can start before the reservations end, when the ticket is entered. Views that
-            // share elements with a written one were refused.
+            // share elements with a written one were refused, or the caller keeps them apart.
             unsafe { driver.dispatch(&self.code, &dispatch, after) }
         })
         .inspect(|_| {

@@ -20,7 +20,7 @@ mod tree;
 mod view;
 
 pub use device_access::DeviceAccess;
-pub use guard::{ReadGuard, Rows, RowsMut, WriteGuard};
+pub use guard::{ReadGuard, Rows, RowsMut, WriteGuard, WrittenGuard};
 pub use launch::{Arg, Args};
 pub use lock::{Locked, Locking, Spin, TryLock};
 pub use ops::Plan;

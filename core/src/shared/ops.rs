@@ -9,7 +9,7 @@ use crate::coherence::{Pick, Planes, plane_bit};
 use crate::driver::{After, CopyBox, DeviceDriver, DriverError, ErrorKind};
 use crate::error::{Busy, Error, Holder};
 use crate::region::Region;
-use crate::tree::{Location, Next, Request, Reservation, Residency};
+use crate::tree::{Location, Next, Request, Reservation, Residency, Sharing};
 
 /// What an access would move, if it were made now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,6 +68,7 @@ pub(crate) fn failed<D: DeviceDriver>(
         return Error::Driver(error);
     }
     let (region, boxes) = locked_surely(tree, |inner| inner.state.lose(device));
+    warn!("device {} is lost, with {} boxes that only it held", device, boxes);
     Error::Lost { region, boxes, cause: Some(error) }
 }
 
@@ -101,6 +102,7 @@ pub(crate) fn wait_for<D: DeviceDriver>(
 pub(crate) fn reserve<'t, D: DeviceDriver>(
     tree: &'t dyn Erased<D>,
     requests: &[Request],
+    sharing: Sharing,
     wait: Wait,
     transit: &mut Transit<'t, D>,
 ) -> Result<(), Error<D::Error>> {
@@ -119,7 +121,7 @@ pub(crate) fn reserve<'t, D: DeviceDriver>(
                 // There is room: one launch has no more views than the list.
                 let _ = transit.entries.push(Entry { tree, reservation, device });
             };
-            inner.state.reserve(requests, keep).map_err(Error::lift)
+            inner.state.reserve(requests, sharing, keep).map_err(Error::lift)
         })?;
         match answer {
             Err(Error::Busy(Busy { holder: Holder::Call, .. })) if wait == Wait::Yes => {
@@ -357,6 +359,7 @@ fn count<D: DeviceDriver>(tree: &dyn Erased<D>, reservation: &Reservation, step:
         counters.lists += 1;
         match step.next {
             Next::Copy { from, bytes, widened } => {
+                trace!("{} + {} bytes from {} to {}", bytes, widened, from, reservation.place());
                 counters.bytes_widened += widened;
                 match (from, reservation.place()) {
                     (0, _) => counters.bytes_up += bytes,
@@ -576,6 +579,7 @@ pub(crate) fn stage_through_host<D: DeviceDriver>(
             covers: true,
             granule: 1,
             skip_undefined: true,
+            homing: true,
         };
         on_host(tree, &home, Wait::Yes, false)?;
         // Without room to record it at home, it goes across by itself.
@@ -599,7 +603,7 @@ pub(crate) fn on_host<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), wait, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, wait, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     bring(tree, &mut entry.reservation, None, wait)?;
     for device in 0..tree.devices() {
@@ -640,7 +644,7 @@ pub(crate) fn plan<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), Wait::Yes, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, Wait::Yes, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     let reservation = &mut entry.reservation;
     tree.with_list(&mut |list| {
@@ -690,6 +694,7 @@ pub(crate) fn sync<D: DeviceDriver>(
         covers: true,
         granule: 1,
         skip_undefined: true,
+        homing: true,
     };
     on_host(tree, &request, Wait::Yes, false).map(|_| ())
 }

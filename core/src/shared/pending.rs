@@ -11,7 +11,7 @@ use super::{Element, View};
 use crate::driver::{After, DeviceDriver};
 use crate::error::Error;
 use crate::region::ViewMap;
-use crate::tree::{Location, MAX_DEVICES, Mode};
+use crate::tree::{Location, MAX_DEVICES, Mode, Sharing};
 
 /// A host access under way. [`poll`](PendingRead::poll) drives it: each call does what can be done without
 /// waiting for a device. Until it is ready the region is reserved: nobody else can open or launch on it.
@@ -36,7 +36,8 @@ impl<'t, D: DeviceDriver> Pending<'t, D> {
         let mut transit = Transit::new();
         if !view.map().is_empty() {
             let request = view.request(Location::Host, mode);
-            ops::reserve(tree, core::slice::from_ref(&request), Wait::No, &mut transit)?;
+            let requests = core::slice::from_ref(&request);
+            ops::reserve(tree, requests, Sharing::Refused, Wait::No, &mut transit)?;
         }
         Ok(Self {
             tree,

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::erased::{Erased, Wait, locked, locked_surely};
-use super::guard::{ReadGuard, WriteGuard};
+use super::guard::{ReadGuard, WriteGuard, WrittenGuard};
 use super::launch::Arg;
 use super::ops::{self, Plan};
 use super::tree::Held;
@@ -158,6 +158,7 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
             covers: self.map.covers_its_box(),
             granule: 1,
             skip_undefined: false,
+            homing: false,
         }
     }
 
@@ -194,6 +195,20 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     pub fn read(&self) -> Result<ReadGuard<'t, T>, Error<D::Error>> {
         let slot = self.open(Mode::Read, Wait::Yes)?;
         Ok(ReadGuard::new(self.tree, slot, self.map, self.tree.host().base))
+    }
+
+    /// As [`read`](Self::read), where some elements may never have been written (or were lost with a
+    /// device): brings home the rest, and hands out a guard that refuses those.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for [`Error::Undefined`].
+    pub fn read_written(&self) -> Result<WrittenGuard<'t, T, D>, Error<D::Error>> {
+        if self.map.is_empty() {
+            return Ok(WrittenGuard::new(self.tree, None, self.map));
+        }
+        let request = Request { skip_undefined: true, ..self.request(Location::Host, Mode::Read) };
+        let slot = ops::on_host(self.tree, &request, Wait::Yes, true)?;
+        Ok(WrittenGuard::new(self.tree, Some(slot), self.map))
     }
 
     /// Writes every element on the host, without reading any: nothing moves. The elements count as new

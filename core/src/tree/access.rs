@@ -9,6 +9,15 @@ use crate::region::{PerAxis, Region};
 /// The most views of one launch.
 pub const MAX_VIEWS: usize = 8;
 
+/// Whether the requests of one call may share elements that one of them writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// They may not.
+    Refused,
+    /// They may: the caller keeps them apart.
+    KeptApart,
+}
+
 /// What somebody wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -25,6 +34,9 @@ pub struct Request {
     pub granule: u32,
     /// Whether bytes that nobody holds are left out instead of refused.
     pub skip_undefined: bool,
+    /// Whether it only brings bytes home, and hands them to nobody: then guards at the same place are not in
+    /// the way, since what they hold is fresh there.
+    pub homing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -125,12 +137,14 @@ impl State<'_> {
     /// Nothing is reserved, and no state changed:
     /// * [`Error::Busy`] when a live access conflicts, or another call is at work on the bytes
     ///   ([`Holder::Call`]: worth waiting for), or a write would have to widen into bytes that a live access holds;
-    /// * [`Error::Overlap`] when two of the requests share elements and one writes;
+    /// * [`Error::Overlap`] when two of the requests share elements and one writes, and `sharing` does not
+    ///   allow it;
     /// * [`Error::Undefined`] when one reads what nobody holds;
     /// * [`Error::Full`] when live guards hold too many slots.
     pub fn reserve(
         &mut self,
         requests: &[Request],
+        sharing: Sharing,
         mut keep: impl FnMut(Reservation),
     ) -> Result<(), Error> {
         if requests.len() > MAX_VIEWS {
@@ -145,10 +159,9 @@ impl State<'_> {
             let extended = self.extended(request);
             self.check_conflicts(&extended, request, &[])?;
             for other in requests.iter().take(i) {
+                let written = request.mode.writes() || other.mode.writes();
                 let shared = extended.intersection(&self.extended(other));
-                if let Some(region) =
-                    shared.filter(|_| request.mode.writes() || other.mode.writes())
-                {
+                if let Some(region) = shared.filter(|_| written && sharing == Sharing::Refused) {
                     return Err(Error::Overlap { region });
                 }
             }
@@ -205,8 +218,7 @@ impl State<'_> {
             let both_read = !access.mode.writes() && !request.mode.writes();
             // What a guard holds at this very place is fresh here: bringing home the rest of a
             // region touches none of it.
-            let same_place =
-                request.skip_undefined && self.plane(usize::from(access.place)) == plane;
+            let same_place = request.homing && self.plane(usize::from(access.place)) == plane;
             if holder == Holder::Access && (both_read || same_place) {
                 continue;
             }

@@ -13,7 +13,7 @@ mod nodes;
 mod transfer;
 mod work;
 
-pub use access::{Access, MAX_VIEWS, Request, Reservation};
+pub use access::{Access, MAX_VIEWS, Request, Reservation, Sharing};
 pub use counters::Counters;
 pub use draw::Drawing;
 pub use nodes::{Node, NodeId};
@@ -24,7 +24,7 @@ use core::fmt;
 
 use crate::coherence::{Cursor, Grid, MAX_PLANES, Map, Pick, Planes, plane_bit};
 use crate::driver::{After, MAX_LANES, Ticket};
-use crate::region::{Layout, Region};
+use crate::region::{Layout, PerAxis, Region};
 
 /// The most devices a tree can have.
 pub const MAX_DEVICES: usize = MAX_PLANES - 2;
@@ -292,6 +292,16 @@ impl State<'_> {
         for work in self.work.iter_mut().filter(|work| work.is_on(device)) {
             *work = Work::default();
         }
+    }
+
+    /// Whether somebody holds a value for the element at `at`, which is inside the root.
+    pub(crate) fn is_defined(&mut self, at: &PerAxis<i32>) -> bool {
+        let mut one = *self.root();
+        for axis in 0..one.rank() {
+            one.set(axis, at.at(axis), at.at(axis).saturating_add(1));
+        }
+        let map = self.map();
+        !map.touches(&one, map.nobody())
     }
 
     /// The next box that a lost device took along.

@@ -65,12 +65,20 @@ impl Owned {
 }
 
 fn request(region: Region, location: Location, mode: Mode) -> Request {
-    Request { region, location, mode, covers: true, granule: 1, skip_undefined: false }
+    Request {
+        region,
+        location,
+        mode,
+        covers: true,
+        granule: 1,
+        skip_undefined: false,
+        homing: false,
+    }
 }
 
 fn take(state: &mut State<'_>, request: Request) -> Result<Reservation, Error> {
     let mut got = None;
-    state.reserve(&[request], |reservation| got = Some(reservation))?;
+    state.reserve(&[request], Sharing::Refused, |reservation| got = Some(reservation))?;
     Ok(got.unwrap())
 }
 
@@ -228,7 +236,7 @@ fn reserving_is_all_or_nothing() {
         request(Region::new(&[0..10]).unwrap(), Location::Device(0), Mode::Overwrite),
         request(Region::new(&[65..80]).unwrap(), Location::Device(0), Mode::Overwrite),
     ];
-    let busy = state.reserve(&requests, |_| ());
+    let busy = state.reserve(&requests, Sharing::Refused, |_| ());
     let Err(Error::Busy(busy)) = busy else { panic!("{busy:?}") };
     assert_eq!((busy.region, busy.holder), (Region::new(&[65..70]).unwrap(), Holder::Access));
     // Nothing of it is left: the first region can be had.
@@ -245,17 +253,22 @@ fn views_of_one_launch_must_not_share_what_is_written() {
     let read = request(Region::new(&[0..100]).unwrap(), device, Mode::Read);
     let write = request(Region::new(&[9..20]).unwrap(), device, Mode::Overwrite);
     let shared = Region::new(&[9..20]).unwrap();
-    assert_eq!(state.reserve(&[read, write], |_| ()), Err(Error::Overlap { region: shared }));
-    state.reserve(&[read, read], |_| ()).unwrap();
+    assert_eq!(
+        state.reserve(&[read, write], Sharing::Refused, |_| ()),
+        Err(Error::Overlap { region: shared })
+    );
+    state.reserve(&[read, read], Sharing::Refused, |_| ()).unwrap();
+    state.forget_accesses();
+    state.reserve(&[read, write], Sharing::KeptApart, |_| ()).unwrap();
     state.forget_accesses();
     // Two writers in one word, which the kernel would tear.
     let words = |a, b| Request {
         granule: 4,
         ..request(Region::new(&[a..b]).unwrap(), device, Mode::Overwrite)
     };
-    let torn = state.reserve(&[words(0, 9), words(9, 20)], |_| ());
+    let torn = state.reserve(&[words(0, 9), words(9, 20)], Sharing::Refused, |_| ());
     assert_eq!(torn, Err(Error::Overlap { region: Region::new(&[8..12]).unwrap() }));
-    state.reserve(&[words(0, 8), words(8, 20)], |_| ()).unwrap();
+    state.reserve(&[words(0, 8), words(8, 20)], Sharing::Refused, |_| ()).unwrap();
 }
 
 /// I3: with one word of cells, a write widens, the widened bytes are planned in, and live accesses stop it.

@@ -1,10 +1,13 @@
-//! Kernels of the random programs, for any element and rank, as host functions.
+//! Kernels of the random programs, for any rank: for any element as host functions, for words in WGSL.
 
 use hedgerow::Element;
-use hedgerow::driver::{Form, HostCall, HostView, KernelError, KernelSource};
+use hedgerow::driver::{DeviceCode, Form, HostCall, HostView, KernelError, KernelSource};
 
 /// An element with a value that programs can predict.
 pub trait Value: Element + PartialEq + std::fmt::Debug {
+    /// Whether the kernels' WGSL forms, which know words, can have it.
+    const IS_WORD: bool = false;
+
     /// The element for a number. Different numbers give different elements, as far as there are enough.
     fn of(number: u64) -> Self;
     /// The element after this one.
@@ -23,7 +26,18 @@ macro_rules! int_value {
         }
     )*};
 }
-int_value!(u8, u16, u32, u64, u128);
+int_value!(u8, u16, u64, u128);
+
+impl Value for u32 {
+    const IS_WORD: bool = true;
+
+    fn of(number: u64) -> Self {
+        number as Self
+    }
+    fn next(self) -> Self {
+        self.wrapping_add(1)
+    }
+}
 
 impl Value for [u8; 3] {
     fn of(number: u64) -> Self {
@@ -106,19 +120,89 @@ fn relay<T: Value>(call: &HostCall<'_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn source<'a>(name: &'a str, views: usize, forms: &'a [Form<'a>]) -> KernelSource<'a> {
-    KernelSource { name, views, workgroup: [1; 3], granule: 1, forms }
+/// What the WGSL forms share: the element of a view that is the `i`-th in its order, as a word of its window.
+const WGSL: &str = "
+fn words(view: View) -> u32 {
+    var n = 1u;
+    for (var a = 0u; a < 8u; a++) { n *= view.extent[a]; }
+    return n;
 }
+fn word(view: View, i: u32) -> u32 {
+    var n = i;
+    var byte = view.origin;
+    for (var a = 0u; a < view.rank; a++) {
+        byte += (n % view.extent[a]) * bitcast<u32>(view.stride[a]);
+        n /= view.extent[a];
+    }
+    return byte / 4u;
+}
+fn number(view: View, id: vec3<u32>) -> u32 {
+    return id.x + view.extent[0] * (id.y + view.extent[1] * id.z);
+}
+fn outside(view: View, id: vec3<u32>) -> bool {
+    return id.x >= view.extent[0] || id.y >= view.extent[1] || number(view, id) >= words(view);
+}
+";
+
+const STAMP: &str = "
+struct Call { views: array<View, 1>, first: u32, high: u32 }
+@group(0) @binding(0) var<storage, read> call: Call;
+@group(0) @binding(1) var<storage, read_write> result: array<u32>;
+@compute @workgroup_size(4, 4, 1)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let view = call.views[0];
+    if (outside(view, id)) { return; }
+    let i = number(view, id);
+    result[word(view, i)] = call.first + i;
+}
+";
+
+const BUMP: &str = "
+struct Call { views: array<View, 1> }
+@group(0) @binding(0) var<storage, read> call: Call;
+@group(0) @binding(1) var<storage, read_write> result: array<u32>;
+@compute @workgroup_size(4, 4, 1)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let view = call.views[0];
+    if (outside(view, id)) { return; }
+    result[word(view, number(view, id))] += 1u;
+}
+";
+
+const RELAY: &str = "
+struct Call { views: array<View, 2> }
+@group(0) @binding(0) var<storage, read> call: Call;
+@group(0) @binding(1) var<storage, read> source: array<u32>;
+@group(0) @binding(2) var<storage, read_write> result: array<u32>;
+@compute @workgroup_size(4, 4, 1)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let view = call.views[1];
+    if (outside(view, id)) { return; }
+    let i = number(view, id);
+    if (i < words(call.views[0])) {
+        result[word(view, i)] = source[word(call.views[0], i)] + 1u;
+    }
+}
+";
 
 /// The three kernels for elements `T`, loaded on `driver`.
 pub(crate) fn load<T: Value, D: hedgerow::driver::ComputeDriver>(
     driver: &D,
     granule: u32,
 ) -> [hedgerow::driver::Kernel<D>; 3] {
-    let load = |name, views, f| {
-        let forms = [Form::Host(f)];
-        let source = KernelSource { granule, ..source(name, views, &forms) };
-        driver.load(&source).expect("a host form")
+    let load = |name, views, f, wgsl: &str| {
+        let text = [hedgerow_vulkan::layout::WGSL, WGSL, wgsl].concat();
+        // SAFETY: each writes `result` at words of the view it was given to write, inside its extents,
+        // and reads words of its views alone.
+        let code = unsafe { DeviceCode::new(text.as_str(), "main") };
+        let forms = [Form::Host(f), Form::Wgsl(code)];
+        let forms = if T::IS_WORD { &forms[..] } else { &forms[..1] };
+        let source = KernelSource { name, views, workgroup: [4, 4, 1], granule, forms };
+        driver.load(&source).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
-    [load("stamp", 1, stamp::<T>), load("bump", 1, bump::<T>), load("relay", 2, relay::<T>)]
+    [
+        load("stamp", 1, stamp::<T>, STAMP),
+        load("bump", 1, bump::<T>, BUMP),
+        load("relay", 2, relay::<T>, RELAY),
+    ]
 }

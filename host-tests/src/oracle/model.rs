@@ -102,6 +102,8 @@ impl ModelView {
 /// Values and freshness of every element.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
+    /// Whether device 0 runs on the host's bytes, so that nothing ever moves between them.
+    pub(crate) shared: bool,
     /// Mins and extents of the root.
     pub(crate) min: Vec<i64>,
     pub(crate) extent: Vec<i64>,
@@ -172,6 +174,9 @@ impl Model {
     /// Elements of `boxed` that must be brought to `place`, by source place.
     pub(crate) fn missing(&self, boxed: &[usize], place: usize) -> Vec<usize> {
         let mut count = vec![0; self.fresh.len()];
+        if self.shared {
+            return count;
+        }
         for element in boxed {
             if !self.fresh[place][*element] && !self.undefined(*element) {
                 let source = (0..self.fresh.len()).find(|p| self.fresh[*p][*element]);

@@ -1,5 +1,7 @@
 //! Random programs: made from a seed, run step by step on both sides.
 
+use std::task::Poll;
+
 use hedgerow::capacity::Capacity;
 use hedgerow::driver::{ComputeDriver, Device};
 use hedgerow::{Builder, Error, Location, Mode, ReadGuard, Shape, Spin, Tree, View, WriteGuard};
@@ -43,6 +45,9 @@ pub struct Setup {
     pub ample: bool,
     /// Storage of the driver's own instead of a borrowed slice.
     pub owned: bool,
+    /// Whether calls are made to fail. Detached trees are left out then: the model would have to know which
+    /// parts of them came home.
+    pub disturbed: bool,
     /// Whether stale bytes are filled with poison.
     pub poison: bool,
     /// Bytes that a kernel's smallest write touches, as stated to the core.
@@ -181,7 +186,9 @@ where
     let before = storage.clone();
     let mut report = Report::default();
     let places = devices.len() + 1;
+    let unified = hedgerow::driver::DeviceDriver::caps(devices[0].driver()).unified;
     let mut model = Model {
+        shared: setup.owned && unified,
         min: geometry.min.clone(),
         extent: geometry.extent.clone(),
         value: vec![None; n],
@@ -234,7 +241,7 @@ fn program<'t, T, H, C>(
     disturb: &dyn Disturb,
 ) where
     T: Value,
-    H: Device,
+    H: Device + Clone,
     H::Driver: ComputeDriver,
     C: Capacity,
 {
@@ -249,7 +256,7 @@ fn program<'t, T, H, C>(
         let context = || format!("{setup:?} step {step}");
         let which = rng.below(views.len() as u64) as usize;
         disturb.before(rng.below(1 << 40));
-        match rng.below(20) {
+        match rng.below(26) {
             0..5 => {
                 if let Some(made) = derive(rng, &views[which]) {
                     if views.len() < 7 {
@@ -285,6 +292,26 @@ fn program<'t, T, H, C>(
                     report,
                 );
             }
+            20..22 => {
+                let device = rng.below(devices.len() as u64) as usize;
+                fill(setup, &views[which], device, model, &mut stamp, report);
+            }
+            22..24 => {
+                let device = rng.below(devices.len() as u64) as usize;
+                shift(setup, rng, &views[which], device, model, report, tree);
+            }
+            24..26 if !setup.disturbed => {
+                let device = rng.below(devices.len() as u64) as usize;
+                detached::<T, H, C>(
+                    setup,
+                    rng,
+                    &views[which],
+                    &devices[device],
+                    &kernels[device],
+                    model,
+                    &mut stamp,
+                );
+            }
             18 => {
                 // Bringing everything home.
                 let boxed: Vec<usize> = (0..model.value.len()).collect();
@@ -310,11 +337,7 @@ fn program<'t, T, H, C>(
                 let boxed: Vec<usize> = (0..model.value.len()).collect();
                 model.bring(&boxed, 0);
                 // Where host and device share bytes there is nothing to give back.
-                if !(setup.owned
-                    && tree
-                        .device(0)
-                        .is_some_and(|d| hedgerow::driver::DeviceDriver::caps(d).unified))
-                {
+                if !model.shared {
                     for place in 1..model.fresh.len() {
                         model.fresh[place].fill(false);
                     }
@@ -443,6 +466,13 @@ fn host_access<'t, T: Value, H: Device, C: Capacity>(
     let earlier = tree.counters();
     let plan = view.plan(Location::Host, mode);
     let opened = match mode {
+        Mode::Read if rng.below(3) == 0 => view.begin_read().and_then(|mut pending| {
+            loop {
+                if let Poll::Ready(guard) = pending.poll()? {
+                    break Ok(Guard::Read(guard));
+                }
+            }
+        }),
         Mode::Read => view.read().map(Guard::Read),
         Mode::Overwrite => view.overwrite().map(Guard::Write),
         Mode::Update => view.update().map(Guard::Write),
@@ -636,4 +666,195 @@ fn launch<'t, T: Value, H: Device, C: Capacity>(
         }
     }
     report.moved += moved.bytes_up;
+}
+
+/// How an operation on a device ended, against what the model says. `true` when it did its work.
+fn settle<E: std::fmt::Debug>(
+    setup: Setup,
+    result: &Result<hedgerow::driver::Ticket, Error<E>>,
+    expected: Answer,
+    report: &mut Report,
+    context: &str,
+) -> bool {
+    match (result, expected) {
+        (Ok(_), Answer::Fine) => return true,
+        (Err(Error::Busy(_)), Answer::Busy)
+        | (Err(Error::Undefined { .. }), Answer::Undefined)
+        | (Err(Error::Full { .. }), _) => {}
+        (Err(Error::Busy(_)), _) if !setup.ample => {}
+        (Err(Error::Driver(_) | Error::Lost { .. }), _) => report.failed += 1,
+        (result, expected) => panic!("{context}: {result:?} instead of {expected:?}"),
+    }
+    false
+}
+
+/// Brings what the device lacks of `boxed` there, on the model: what only other devices have goes home first.
+fn fetch(model: &mut Model, boxed: &[usize], place: usize) {
+    let across: Vec<usize> =
+        boxed.iter().copied().filter(|element| !model.fresh[place][*element]).collect();
+    if model.missing(boxed, place)[1..].iter().any(|n| *n > 0) {
+        // Only the part that the host lacks too goes home; the model need not tell them apart: what the host
+        // has already stays fresh there.
+        model.bring(&across, 0);
+    }
+    model.bring(boxed, place);
+}
+
+fn fill<T: Value, D: ComputeDriver>(
+    setup: Setup,
+    (view, shape): &Pair<'_, T, D>,
+    device: usize,
+    model: &mut Model,
+    stamp: &mut u64,
+    report: &mut Report,
+) {
+    let context = format!("{setup:?}: fill on device {device}, {view:?}");
+    let boxed = model.hull(&shape.elements);
+    let expected = model.answer(&boxed, false, true);
+    let result = view.fill_on(device, T::of(*stamp));
+    if !settle(setup, &result, expected, report, &context) {
+        return;
+    }
+    if !covers(shape, &boxed) {
+        fetch(model, &boxed, device + 1);
+    }
+    model.written(&boxed, device + 1);
+    for element in &shape.elements {
+        model.value[*element] = Some(*stamp);
+    }
+    *stamp += 1;
+}
+
+/// A copy of all but the last to all but the first along an axis, perhaps flipped: the two overlap.
+fn shift<T: Value, H: Device, C: Capacity>(
+    setup: Setup,
+    rng: &mut Rng,
+    (view, shape): &Pair<'_, T, H::Driver>,
+    device: usize,
+    model: &mut Model,
+    report: &mut Report,
+    tree: &Tree<'_, T, H, C, Spin>,
+) where
+    H::Driver: ComputeDriver,
+{
+    let rank = shape.rank();
+    let axis = rng.below(rank.max(1) as u64) as usize;
+    if rank == 0 || shape.extent[axis] < 2 || shape.elements.is_empty() {
+        return;
+    }
+    let context = format!("{setup:?}: copy on device {device}, axis {axis} of {view:?}");
+    let (first, last) = (shape.min[axis], shape.min[axis] + shape.extent[axis]);
+    let part = |lo: i64, hi: i64| {
+        let (mut from, mut to) = (shape.min.clone(), shape.min.clone());
+        to.iter_mut().zip(&shape.extent).for_each(|(to, extent)| *to += extent);
+        (from[axis], to[axis]) = (lo, hi);
+        (view.crop_axis(axis, lo as i32..hi as i32), shape.crop(&from, &to))
+    };
+    let ((Ok(a), from), (Ok(mut b), mut to)) = (part(first, last - 1), part(first + 1, last))
+    else {
+        return; // no nodes left
+    };
+    if rng.below(2) == 0 {
+        let Ok(flipped) = b.flip(axis) else { return };
+        (b, to) = (flipped, to.flip(axis));
+    }
+    let (source, boxed) = (model.hull(&from.elements), model.hull(&to.elements));
+    let answers = [model.answer(&source, true, false), model.answer(&boxed, false, true)];
+    let expected = if answers.contains(&Answer::Busy) {
+        Answer::Busy
+    } else if answers.contains(&Answer::Undefined) {
+        Answer::Undefined
+    } else {
+        Answer::Fine
+    };
+    let result = b.copy_from(&a, device);
+    let may_read = may_define(setup, tree);
+    if matches!(result, Err(Error::Undefined { .. })) && expected != Answer::Fine {
+        return; // busy and undefined: either may be named
+    }
+    if expected == Answer::Busy && result.is_err() {
+        return;
+    }
+    if expected == Answer::Undefined && result.is_ok() && may_read {
+        model.defined_by_widening(&source);
+    } else if !settle(setup, &result, expected, report, &context) {
+        return;
+    }
+    fetch(model, &source, device + 1);
+    if !covers(&to, &boxed) {
+        fetch(model, &boxed, device + 1);
+    }
+    let values: Vec<_> = from.elements.iter().map(|element| model.value[*element]).collect();
+    model.written(&boxed, device + 1);
+    for (element, value) in to.elements.iter().zip(values) {
+        model.value[*element] = value;
+    }
+}
+
+/// A detached tree over the view: a kernel on its root, then closed.
+#[allow(clippy::too_many_arguments)] // both sides of one step
+fn detached<T: Value, H: Device + Clone, C: Capacity>(
+    setup: Setup,
+    rng: &mut Rng,
+    (view, shape): &Pair<'_, T, H::Driver>,
+    device: &H,
+    kernels: &[hedgerow::driver::Kernel<H::Driver>; 3],
+    model: &mut Model,
+    stamp: &mut u64,
+) where
+    H::Driver: ComputeDriver,
+{
+    let context = format!("{setup:?}: detach of {view:?}");
+    let boxed = model.hull(&shape.elements);
+    let mode = *rng.pick(&[Mode::Read, Mode::Overwrite, Mode::Update]);
+    let expected = model.answer(&boxed, mode.reads(), mode.writes());
+    let tree = Builder::new(device.clone()).capacity::<C>().detach(view, mode);
+    let tree = match (tree, expected) {
+        (Ok(tree), Answer::Fine) => tree,
+        (Ok(tree), Answer::Undefined) if !setup.ample || setup.granule > 1 => {
+            model.defined_by_widening(&boxed);
+            tree
+        }
+        (Err(Error::Busy(_)), Answer::Busy) => return,
+        (Err(Error::Undefined { .. }), Answer::Undefined) => return,
+        (Err(Error::Full { .. }), _) => return,
+        (Err(Error::Busy(_)), _) if !setup.ample => return,
+        (tree, expected) => {
+            panic!("{context}: {:?} instead of {expected:?}", tree.map(|_| ()).err())
+        }
+    };
+    if mode.reads() || !covers(shape, &boxed) {
+        model.bring(&boxed, 0);
+    }
+    if mode.writes() && !boxed.is_empty() {
+        model.written(&boxed, 0);
+    }
+    let root = tree.root();
+    assert_eq!(root.region().volume(), shape.elements.len() as u64, "{context}");
+    if mode == Mode::Read {
+        let sum = root.read().expect("a read of what is held").rows().count();
+        assert!(sum as u64 <= root.region().volume().max(1), "{context}");
+    } else {
+        let result = if mode == Mode::Update {
+            kernels[1].launch(root.as_update(), ())
+        } else {
+            kernels[0].launch(root.as_overwrite(), *stamp)
+        };
+        result.unwrap_or_else(|error| panic!("{context}: {error}"));
+    }
+    drop(root);
+    if rng.below(2) == 0 {
+        tree.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+    } else {
+        drop(tree);
+    }
+    if mode.writes() {
+        for (i, element) in shape.elements.iter().enumerate() {
+            model.value[*element] = match mode {
+                Mode::Update => model.value[*element].map(|value| value + 1),
+                _ => Some(*stamp + i as u64),
+            };
+        }
+        *stamp += shape.elements.len() as u64;
+    }
 }
