@@ -376,8 +376,8 @@ fn to_device<D: DeviceDriver>(
     Ok(tickets)
 }
 
-/// Where a device access would have to go through the host, brings the region home first, so that the
-/// device can fetch it from there.
+/// Where a device access would have to go through the host, brings what only other devices hold home first,
+/// box by box, so that the device can fetch it from there.
 pub(crate) fn stage_through_host<D: DeviceDriver>(
     tree: &dyn Erased<D>,
     request: &Request,
@@ -385,17 +385,23 @@ pub(crate) fn stage_through_host<D: DeviceDriver>(
     if tree.devices() < 2 || !tree.setup().has_host || request.location == Location::Host {
         return Ok(());
     }
-    let needed = locked(tree, Wait::Yes, |inner| inner.state.needs_other_device(request))?;
-    if needed {
+    let mut last = None;
+    loop {
+        let next = locked(tree, Wait::Yes, |inner| inner.state.only_on_other_devices(request))?;
+        let Some(region) = next else { return Ok(()) };
+        // A read that cannot be cut is not recorded, and would be asked for forever. A write widens.
+        let mode = if last == next { crate::tree::Mode::Update } else { crate::tree::Mode::Read };
         let home = Request {
+            region,
             location: Location::Host,
-            mode: crate::tree::Mode::Read,
+            mode,
+            covers: true,
+            granule: 1,
             skip_undefined: true,
-            ..*request
         };
         on_host(tree, &home, Wait::Yes, false)?;
+        last = next;
     }
-    Ok(())
 }
 
 /// A host access: everything fresh and nothing of it in flight when this returns. With `hold`, returns the
@@ -477,6 +483,12 @@ pub(crate) fn plan<D: DeviceDriver>(
                     match (from, reservation.place()) {
                         (0, _) => plan.bytes_up += bytes,
                         (_, 0) => plan.bytes_down += bytes,
+                        // As `stage_through_host` does it.
+                        _ if tree.setup().has_host => {
+                            plan.bytes_down += bytes;
+                            let shared = reservation.place() == 1 && tree.setup().shared;
+                            plan.bytes_up += if shared { 0 } else { bytes };
+                        }
                         _ => plan.bytes_across += bytes,
                     }
                     from

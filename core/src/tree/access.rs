@@ -348,16 +348,27 @@ impl State<'_> {
         !relied_on
     }
 
-    /// Whether a part of what a device access reads is only on another device.
-    pub(crate) fn needs_other_device(&mut self, request: &Request) -> bool {
+    /// A box of what a device access reads that only other devices hold. What an overwrite covers is not read.
+    pub(crate) fn only_on_other_devices(&mut self, request: &Request) -> Option<Region> {
         let to = self.plane(request.location.place());
         let region = self.extended(request);
-        let host = plane_bit(0);
-        (1..=self.devices.len()).any(|place| {
+        let covered = (!request.mode.reads() && request.covers).then_some(request.region);
+        let mut found = None;
+        for place in 1..=self.devices.len() {
             let plane = self.plane(place);
-            let pick = Pick { stale: plane_bit(to) | host, fresh: plane_bit(plane) };
-            plane != to && plane != 0 && to != 0 && self.map().touches(&region, pick)
-        })
+            if plane == to || plane == 0 {
+                continue;
+            }
+            let pick = Pick { stale: plane_bit(to) | plane_bit(0), fresh: plane_bit(plane) };
+            self.map().boxes(&region, pick, &mut Cursor::default(), &mut |piece| {
+                match &covered {
+                    Some(covered) => piece.subtract(covered, &mut |rest| found = Some(rest)),
+                    None => found = Some(piece),
+                }
+                found.is_none()
+            });
+        }
+        found
     }
 
     /// Whether any access is reserved or alive at a place.
