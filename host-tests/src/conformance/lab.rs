@@ -666,6 +666,9 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         if *lock(&self.loss) != Loss::Unexpected {
             if let Err(Error::Lost { region, boxes, .. }) = &result {
                 self.note_loss(region.is_some(), *boxes);
+                if !self.is_exact() {
+                    self.learn();
+                }
                 return None;
             }
             let lost = *lock(&self.loss) == Loss::Met;
@@ -732,6 +735,29 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
                 None
             }
             Err(error) => panic!("{accesses:?}: {error}", accesses = describe(accesses)),
+        }
+    }
+
+    /// Widened writes may have taken more along than the model says: asks the tree what is held.
+    fn learn(&self) {
+        loop {
+            let mut less = false;
+            for run in self.held_runs() {
+                let part = self.root().crop_to(&run);
+                if let Err(Error::Undefined { region, .. }) =
+                    part.view.plan(Location::Host, Mode::Read)
+                {
+                    let ranges: Vec<_> =
+                        (0..region.rank()).map(|axis| region.range(axis)).collect();
+                    for element in self.spot.crop(&ranges).elements {
+                        self.model().forget(element);
+                    }
+                    less = true;
+                }
+            }
+            if !less {
+                return;
+            }
         }
     }
 
