@@ -228,7 +228,11 @@ fn bring_with<D: DeviceDriver>(
         let before = *reservation;
         let step = locked_surely(tree, |inner| {
             *reservation = before;
-            plan_step(inner, reservation, list, tree.devices())
+            let step = plan_step(inner, reservation, list, tree.devices());
+            if step.next == Next::Done {
+                inner.state.brought(reservation);
+            }
+            step
         });
         if step.next == Next::Done {
             return Ok(());
