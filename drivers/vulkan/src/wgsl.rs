@@ -34,13 +34,12 @@ pub(crate) fn compile(
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .map_err(|error| refuse(error.emit_to_string(text)))?;
-    let options = spv::Options {
+    let options = |buffer| spv::Options {
         lang_version: (1, 3),
         flags: spv::WriterFlags::empty(),
-        // A kernel promises to stay inside its views; where it does not, it had better do nothing.
         bounds_check_policies: BoundsCheckPolicies {
             index: BoundsCheckPolicy::Restrict,
-            buffer: BoundsCheckPolicy::ReadZeroSkipWrite,
+            buffer,
             ..BoundsCheckPolicies::default()
         },
         // It promises to end, too; and this would cost every loop a counter.
@@ -54,6 +53,13 @@ pub(crate) fn compile(
         shader_stage: naga::ShaderStage::Compute,
         entry_point: entry.to_owned(),
     };
-    spv::write_vec(&module, &info, &options, Some(&pipeline))
+    let write = |buffer| spv::write_vec(&module, &info, &options(buffer), Some(&pipeline));
+    // A kernel promises to stay inside its views; where it does not, it had better do nothing. For atomics
+    // naga has no code for that: there it stays inside its window.
+    write(BoundsCheckPolicy::ReadZeroSkipWrite)
+        .or_else(|error| match error {
+            spv::Error::FeatureNotImplemented(_) => write(BoundsCheckPolicy::Restrict),
+            error => Err(error),
+        })
         .map_err(|error| refuse(error.to_string()))
 }

@@ -1,0 +1,89 @@
+//! The cases, by kind.
+
+mod dirty;
+mod faults;
+mod guards;
+mod invariants;
+mod launches;
+mod layouts;
+mod limits;
+mod programs;
+mod reports;
+mod views;
+
+use hedgerow::capacity::Capacity;
+
+use super::lab::{Bed, Hardware, Lab, Skip, Storage, Value};
+
+type Run<H, C> = Box<dyn Fn(&Lab<'_, H, C>) -> Result<(), Skip> + Send + Sync>;
+
+/// One case of the suite.
+pub(super) struct Case<H: Hardware, C: Capacity> {
+    pub(super) name: &'static str,
+    /// The kind of storage that it is about, if it is about one.
+    pub(super) only: Option<Storage>,
+    pub(super) run: Run<H, C>,
+}
+
+/// What a case returns: nothing, or why it does not apply.
+trait Verdict {
+    fn verdict(self) -> Result<(), Skip>;
+}
+
+impl Verdict for () {
+    fn verdict(self) -> Result<(), Skip> {
+        Ok(())
+    }
+}
+
+impl Verdict for Result<(), Skip> {
+    fn verdict(self) -> Self {
+        self
+    }
+}
+
+/// Lists a module's cases: those for both kinds of storage, and those for one.
+macro_rules! cases {
+    ($($only:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
+        pub(super) fn cases<H: Hardware, C: Capacity>() -> Vec<super::Case<H, C>> {
+            use super::Verdict;
+            vec![$($(super::Case {
+                name: stringify!($name),
+                only: super::cases!(@ $only),
+                run: Box::new(|lab| $name::<H, C>(lab).verdict()),
+            }),+),+]
+        }
+    };
+    (@ both) => { None };
+    (@ borrowed) => { Some(super::Storage::Borrowed) };
+    (@ owned) => { Some(super::Storage::Owned) };
+}
+use cases;
+
+pub(super) fn all<H: Hardware, C: Capacity>() -> Vec<Case<H, C>> {
+    let mut all = reports::cases();
+    all.extend(invariants::cases());
+    all.extend(views::cases());
+    all.extend(dirty::cases());
+    all.extend(layouts::cases());
+    all.extend(guards::cases());
+    all.extend(launches::cases());
+    all.extend(limits::cases());
+    all.extend(faults::cases());
+    all.extend(programs::cases());
+    all
+}
+
+/// Gives every element a value on the host, where the storage starts without.
+fn start<T: Value, H: Hardware, C: Capacity>(bed: &Bed<'_, '_, T, H, C>) {
+    if bed.model().value(0).is_none() {
+        bed.write(&bed.root(), 30);
+    }
+}
+
+impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
+    /// Bytes that a copy moves: none where host and device share them.
+    fn bytes(&self, bytes: u64) -> u64 {
+        if self.is_shared() { 0 } else { bytes }
+    }
+}

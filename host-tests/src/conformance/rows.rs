@@ -1,0 +1,96 @@
+//! The rows of the test matrix that are conformance: which driver, how it is made, with which capacities.
+
+use std::sync::Mutex;
+
+use hedgerow_host::Host;
+use hedgerow_vulkan::{LimitsOverride, Vulkan};
+use libtest_mimic::Trial;
+
+use super::Suite;
+use super::lab::{Tight, lock};
+
+/// A row.
+pub struct Row {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Its trials, or why there are none here.
+    pub trials: fn(name: &str) -> Result<Vec<Trial>, String>,
+}
+
+/// All rows.
+pub static ROWS: &[Row] = &[
+    Row { name: "host", about: "the host driver", trials: host },
+    Row {
+        name: "host-tiny",
+        about: "the host driver with one word of cells and two cuts an axis, so that writes widen",
+        trials: host_tiny,
+    },
+    Row {
+        name: "vulkan",
+        about: "the Vulkan driver on the device that HEDGEROW_VULKAN_DEVICE says, or the best",
+        trials: |name| vulkan(name, "", LimitsOverride::default()),
+    },
+    Row {
+        name: "vulkan-strict",
+        about: "the same, pretending a discrete device with strict limits",
+        trials: |name| vulkan(name, "", LimitsOverride::strict()),
+    },
+    Row {
+        name: "nvidia",
+        about: "the Vulkan driver on an NVIDIA GPU",
+        trials: |name| vulkan(name, "NVIDIA", LimitsOverride::default()),
+    },
+];
+
+/// The host driver's own ends: nothing allocated, nothing left to report.
+fn watched(suite: Suite<Host<'static>>) -> Suite<Host<'static>> {
+    suite
+        .finish(|host| match (host.live_allocations(), host.take_drop_error()) {
+            (0, None) => Ok(()),
+            (live, error) => Err(format!("{live} live allocations, drop error {error:?}")),
+        })
+        .drop_error(Host::take_drop_error)
+}
+
+/// A discrete device without alignment, and with limits that trials can reach.
+fn host(name: &str) -> Result<Vec<Trial>, String> {
+    let open = |_| Ok(Host::new().max_binding(16 << 20).max_allocation(24 << 20));
+    Ok(watched(Suite::new(name, open)).trials())
+}
+
+/// Unified, aligned, and in need of room at every turn.
+fn host_tiny(name: &str) -> Result<Vec<Trial>, String> {
+    let open = |_| {
+        let host = Host::new().bind_align(64).max_binding(16 << 20).max_allocation(24 << 20);
+        Ok(host)
+    };
+    Ok(watched(Suite::new(name, open)).capacity::<Tight>(false).trials())
+}
+
+/// Two devices for all trials, so that kernels are compiled once for each.
+fn vulkan(name: &str, device: &str, limits: LimitsOverride) -> Result<Vec<Trial>, String> {
+    let validation = std::env::var_os("HEDGEROW_VALIDATION").is_some_and(|on| on == "1");
+    let device = device.to_owned();
+    let open = move || {
+        let builder = Vulkan::builder().device(&device).limits(limits).validation(validation);
+        builder.open().map_err(|error| error.to_string())
+    };
+    // Looked for now, so that a row without its device is one skip.
+    let first = open()?;
+    let opened = Mutex::new([Some(first), None]);
+    let hand_out = move |index: usize| {
+        let mut opened = lock(&opened);
+        let slot = opened.get_mut(index).ok_or("no more than two")?;
+        match slot {
+            Some(device) => Ok(device.clone()),
+            None => Ok(slot.insert(open()?).clone()),
+        }
+    };
+    let suite = Suite::new(name, hand_out)
+        .finish(|vulkan: &Vulkan| match vulkan.validation_messages() {
+            messages if messages.is_empty() => Ok(()),
+            messages => Err(format!("validation: {}", messages.join("; "))),
+        })
+        .drop_error(|vulkan| vulkan.drop_errors().take());
+    Ok(suite.trials())
+}
