@@ -416,7 +416,7 @@ fn assumed_memory_is_not_poisoned() {
     release(&gpu, memory);
 }
 
-/// A view with gaps: its own elements are taken as they are, and those between come from where they are fresh.
+/// A view with gaps: what lies between its elements is not filled, and cannot be brought without them.
 #[test]
 fn assumed_with_gaps() {
     let gpu = host();
@@ -424,13 +424,26 @@ fn assumed_with_gaps() {
     let mut pixels = vec![-1; 32];
     let tree = Tree::over(&mut pixels, shape(), &gpu).unwrap();
     wrap(&tree, memory, 128).unwrap();
+    let before = gpu.snapshot();
     let even = tree.root().step_by(0, 2).unwrap();
-    even.assume_fresh(Location::Device(0)).unwrap();
-    let home = tree.root().read().unwrap();
-    for (i, value) in home.as_slice().unwrap().iter().enumerate() {
-        assert_eq!(*value, if i % 2 == 0 { i as i32 } else { -1 }, "at {i}");
+    for location in [Location::Host, Location::Device(0)] {
+        let refused = even.assume_fresh(location);
+        let step = hedgerow::GeometryError::BadStep { step: 2 };
+        assert_eq!(refused, Err(Error::Geometry(step)));
     }
-    drop((home, even));
+    assert_eq!(gpu.since(&before), Counts::default());
+    drop(even);
+    // One step of it has none.
+    tree.root()
+        .crop([0..8, 1..2])
+        .unwrap()
+        .step_by(1, 2)
+        .unwrap()
+        .assume_fresh(Location::Device(0))
+        .unwrap();
+    let home = tree.root().read().unwrap();
+    assert_eq!((home[[3, 0]], home[[3, 1]], home[[3, 2]]), (-1, 11, -1));
+    drop(home);
     tree.unwrap_device(0).unwrap();
     release(&gpu, memory);
 }

@@ -28,6 +28,15 @@ pub struct DeviceAccess<'t, D: DeviceDriver> {
     after: After,
 }
 
+/// When the bytes of an access that writes are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// While it is held.
+    Later,
+    /// They have been already.
+    Before,
+}
+
 impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
     pub(crate) fn open(
         tree: &'t dyn Erased<D>,
@@ -35,6 +44,7 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         element: usize,
         device: usize,
         mode: Mode,
+        fill: Filled,
     ) -> Result<Self, Error<D::Error>> {
         let Some(driver) = tree.device(device) else {
             return Err(Error::NoDevice { device, devices: tree.devices() });
@@ -67,7 +77,9 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
         let memory = ops::memory(tree, device)?;
         ops::bring(tree, &mut entry.reservation, Some(memory), ops::Wait::Yes)?;
-        poison::before_overwrite(tree, &mut entry.reservation)?;
+        if fill == Filled::Later {
+            poison::before_overwrite(tree, &mut entry.reservation)?;
+        }
         let mut after = *entry.reservation.transfers();
         let mut lost = false;
         locked_surely(tree, |inner| {

@@ -2,6 +2,7 @@
 
 use bytemuck::bytes_of;
 
+use super::device_access::Filled;
 use super::execute::{device_of, execute};
 use super::launch::Arg;
 use super::ops::{self, Wait};
@@ -154,11 +155,19 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     /// first.
     ///
     /// # Errors
-    /// As for overwriting the view there.
+    /// [`Error::Geometry`] for a view with gaps between its elements (a step); else as for overwriting the
+    /// view there.
     pub fn assume_fresh(&self, location: Location) -> Result<(), Error<D::Error>> {
+        if !self.map().covers_its_box() {
+            // What lies between the elements would have to be brought there, and would bring over them too.
+            let steps = (0..self.rank()).map(|axis| self.map().step(axis));
+            let step = steps.max_by_key(|step| step.unsigned_abs()).unwrap_or(1);
+            return Err(crate::region::GeometryError::BadStep { step }.into());
+        }
         match location {
             Location::Device(device) => {
-                self.on_device(usize::from(device), Mode::Overwrite).map(drop)
+                let device = usize::from(device);
+                self.on_device_filled(device, Mode::Overwrite, Filled::Before).map(drop)
             }
             Location::Host if self.map().is_empty() => Ok(()),
             Location::Host => {

@@ -576,19 +576,8 @@ pub(crate) fn stage_through_host<D: DeviceDriver>(
     // Box by box, so that nothing comes home that the device has already.
     while let Some(region) = locked(tree, Wait::Yes, |inner| inner.state.only_on_another(request))?
     {
-        let home = Request {
-            region,
-            location: Location::Host,
-            mode: crate::tree::Mode::Read,
-            covers: true,
-            granule: 1,
-            skip_undefined: true,
-            homing: true,
-        };
-        on_host(tree, &home, Wait::Yes, false)?;
         // Without room to record it at home, it goes across by itself.
-        let recorded = locked(tree, Wait::Yes, |inner| inner.state.is_fresh_at_home(&region))?;
-        if !recorded {
+        if !bring_home(tree, region)? {
             break;
         }
     }
@@ -621,7 +610,8 @@ pub(crate) fn on_host<D: DeviceDriver>(
         }
         wait_for(tree, device, &after)?;
     }
-    if wait == Wait::Yes {
+    // A write that nobody will hold is the claim that it has been made: its bytes are as they should be.
+    if wait == Wait::Yes && hold {
         poison::before_overwrite(tree, &mut entry.reservation)?;
     }
     let slot = entry.reservation.slot();
@@ -689,6 +679,25 @@ pub(crate) fn plan<D: DeviceDriver>(
     Ok(plan)
 }
 
+/// Brings home what only devices hold of a region, that and no more. Whether all of it is there now, as far as
+/// the map knows.
+pub(crate) fn bring_home<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    region: Region,
+) -> Result<bool, Error<D::Error>> {
+    let request = Request {
+        region,
+        location: Location::Host,
+        mode: crate::tree::Mode::Read,
+        covers: true,
+        granule: 1,
+        skip_undefined: true,
+        homing: true,
+    };
+    on_host(tree, &request, Wait::Yes, false)?;
+    locked(tree, Wait::Yes, |inner| inner.state.is_fresh_at_home(&region))
+}
+
 /// Brings home everything that only devices hold.
 pub(crate) fn sync<D: DeviceDriver>(
     tree: &dyn Erased<D>,
@@ -697,14 +706,5 @@ pub(crate) fn sync<D: DeviceDriver>(
     if root.is_empty() || !tree.setup().has_host {
         return Ok(());
     }
-    let request = Request {
-        region: root,
-        location: Location::Host,
-        mode: crate::tree::Mode::Read,
-        covers: true,
-        granule: 1,
-        skip_undefined: true,
-        homing: true,
-    };
-    on_host(tree, &request, Wait::Yes, false).map(|_| ())
+    bring_home(tree, root).map(drop)
 }

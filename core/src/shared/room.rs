@@ -41,15 +41,23 @@ pub fn with_room<R, E: DriverError>(
     trees: &[&dyn Evict],
     mut call: impl FnMut() -> Result<R, Error<E>>,
 ) -> Result<R, Error<E>> {
-    let mut left = trees.iter();
+    let mut left = trees;
     loop {
         let result = call();
         let wants_room = matches!(&result, Err(error) if matches!(
             error.kind(),
             Some(ErrorKind::OutOfMemory | ErrorKind::Budget)
         ));
-        if !wants_room || !left.by_ref().any(|tree| tree.evict_one()) {
+        if !wants_room {
             return result;
+        }
+        // A tree on several devices has several memories to give, one at a time.
+        loop {
+            let Some((tree, rest)) = left.split_first() else { return result };
+            if tree.evict_one() {
+                break;
+            }
+            left = rest;
         }
     }
 }

@@ -567,65 +567,75 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         Ok(setup.device.span())
     }
 
-    /// Takes a device's memory out of the tree, once the host has all that only it held.
+    /// Takes a device's memory out of the tree, once the host has all that only it held; the caller's own once
+    /// all work on it is done.
     fn take_memory(
         &self,
         device: usize,
         wrapped: bool,
     ) -> Result<Option<(Memory<H>, After)>, Failure<H>> {
-        let location = Location::Device(device as u8);
+        let has_host = self.shared.setup.has_host;
         loop {
-            self.bring_home(device)?;
-            let taken = locked(self.erased(), Wait::Yes, |inner| {
-                if let Some(busy) = inner.state.is_in_use(location) {
-                    return Err(Error::Busy(busy));
+            // Nothing moves for what will be refused.
+            let present = locked(self.erased(), Wait::Yes, |inner| {
+                is_memory_to_take(&mut inner.state, device, wrapped)
+            })?
+            .map_err(Error::lift)?;
+            if !present {
+                return Ok(None);
+            }
+            if has_host || !wrapped {
+                self.bring_home(device)?;
+            }
+            if wrapped {
+                let work = locked(self.erased(), Wait::Yes, |inner| inner.state.all_work(device))?;
+                ops::wait_for(self.erased(), device, &work)?;
+            }
+            let taken = locked(self.erased(), Wait::Yes, |inner| -> Result<_, Error> {
+                if !is_memory_to_take(&mut inner.state, device, wrapped)? {
+                    return Ok(Some(None));
                 }
                 let mut only_there = false;
                 inner.state.only_on_device(device, &mut |_| {
                     only_there = true;
                     false
                 });
-                let region = *inner.state.root();
-                let state = inner.state.device(device).copied().unwrap_or_default();
-                match state.residency {
-                    Residency::Changing => {
-                        return Err(Error::Busy(Busy { region, holder: Holder::Call }));
-                    }
-                    Residency::Absent => return Ok(Some(None)),
-                    Residency::Present if state.wrapped && !wrapped => return Err(Error::Wrapped),
-                    Residency::Present if wrapped && !state.wrapped => {
-                        return Err(Error::NotWrapped);
-                    }
-                    Residency::Present => {}
-                }
-                if only_there && !wrapped {
+                let after = inner.state.all_work(device);
+                let busy = wrapped && !after.as_slice().is_empty();
+                if busy || only_there && (has_host || !wrapped) {
                     return Ok(None);
                 }
-                let after = inner.state.all_work(device);
                 inner.state.forget_device(device);
                 let memory = inner.memory.get_mut(device).and_then(Option::take);
                 Ok(Some(memory.map(|memory| (memory, after))))
-            })??;
-            // Written between the sync and the look: once more.
+            })?
+            .map_err(Error::lift)?;
+            // Written or used between the first look and the second: once more.
             if let Some(taken) = taken {
                 return Ok(taken);
             }
         }
     }
 
-    /// Syncs, where there is a home; refuses where something would be lost.
+    /// Brings home what only this device holds, where there is a home; refuses where something would be lost.
     fn bring_home(&self, device: usize) -> Result<(), Failure<H>> {
-        if self.shared.setup.has_host {
-            return self.sync();
+        loop {
+            let mut first = None;
+            locked(self.erased(), Wait::Yes, |inner| {
+                inner.state.only_on_device(device, &mut |region| {
+                    first = Some(region);
+                    false
+                });
+            })?;
+            let Some(region) = first else { return Ok(()) };
+            if !self.shared.setup.has_host {
+                return Err(Error::NoHostStorage);
+            }
+            if !ops::bring_home(self.erased(), region)? {
+                // Without room to record a part at home, all of it comes.
+                return self.sync();
+            }
         }
-        let mut only_there = false;
-        locked(self.erased(), Wait::Yes, |inner| {
-            inner.state.only_on_device(device, &mut |_| {
-                only_there = true;
-                false
-            });
-        })?;
-        if only_there { Err(Error::NoHostStorage) } else { Ok(()) }
     }
 
     /// Makes memory of the caller's the root's memory on a device. Nothing in it counts as fresh until
@@ -687,15 +697,8 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         if views > 0 {
             return Err(Error::LiveViews { views, region });
         }
-        if self.shared.setup.has_host {
-            self.sync()?;
-        }
-        let work = locked(self.erased(), Wait::Yes, |inner| inner.state.all_work(device))?;
-        ops::wait_for(self.erased(), device, &work)?;
-        let (memory, after) = self.take_memory(device, true)?.ok_or(Error::NotWrapped)?;
-        // Accepted between the wait and the taking, if anything.
-        ops::wait_for(self.erased(), device, &after)?;
-        Ok(memory)
+        let taken = self.take_memory(device, true)?;
+        taken.map(|(memory, _)| memory).ok_or(Error::NotWrapped)
     }
 
     /// How the root lies in device memory.
@@ -887,6 +890,22 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         if let Error::Lost { region: Some(region), .. } = error {
             self.report(0, kind, region, region.volume());
         }
+    }
+}
+
+/// Whether a device has memory that can be taken out of the tree now: `wrapped`, or its own.
+fn is_memory_to_take(state: &mut State<'_>, device: usize, wrapped: bool) -> Result<bool, Error> {
+    if let Some(busy) = state.is_in_use(Location::Device(device as u8)) {
+        return Err(Error::Busy(busy));
+    }
+    let region = *state.root();
+    let state = state.device(device).copied().unwrap_or_default();
+    match state.residency {
+        Residency::Changing => Err(Error::Busy(Busy { region, holder: Holder::Call })),
+        Residency::Absent => Ok(false),
+        Residency::Present if state.wrapped && !wrapped => Err(Error::Wrapped),
+        Residency::Present if wrapped && !state.wrapped => Err(Error::NotWrapped),
+        Residency::Present => Ok(true),
     }
 }
 

@@ -4,6 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use super::device_access::Filled;
 use super::erased::{Erased, Wait, locked, locked_surely};
 use super::guard::{ReadGuard, WriteGuard, WrittenGuard};
 use super::launch::Arg;
@@ -282,7 +283,16 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         device: usize,
         mode: Mode,
     ) -> Result<DeviceAccess<'t, D>, Error<D::Error>> {
-        DeviceAccess::open(self.tree, self.map, size_of::<T>(), device, mode)
+        self.on_device_filled(device, mode, Filled::Later)
+    }
+
+    pub(super) fn on_device_filled(
+        &self,
+        device: usize,
+        mode: Mode,
+        fill: Filled,
+    ) -> Result<DeviceAccess<'t, D>, Error<D::Error>> {
+        DeviceAccess::open(self.tree, self.map, size_of::<T>(), device, mode, fill)
     }
 
     /// Calls `each` with boxes, in root coordinates, that together are the part of the view's box that
