@@ -62,6 +62,9 @@ impl<'t, T: Element> Elements<'t, T> {
 
     /// All elements, where they are contiguous in order.
     fn whole(&self) -> Option<(*mut T, usize)> {
+        if self.map.is_empty() {
+            return Some((core::ptr::NonNull::dangling().as_ptr(), 0));
+        }
         let mut next = size_of::<T>() as i64;
         for axis in 0..self.map.rank() {
             let extent = self.map.extent(axis);
@@ -71,9 +74,6 @@ impl<'t, T: Element> Elements<'t, T> {
                 return None;
             }
             next *= i64::from(extent);
-        }
-        if self.map.is_empty() {
-            return Some((core::ptr::NonNull::dangling().as_ptr(), 0));
         }
         let first = self.min().0.get(..self.map.rank()).and_then(|at| self.element(at))?;
         Some((first, self.map.volume() as usize))

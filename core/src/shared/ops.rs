@@ -656,7 +656,7 @@ pub(crate) fn plan<D: DeviceDriver>(
                         (0, _) => plan.bytes_up += bytes,
                         (_, 0) => plan.bytes_down += bytes,
                         // As `stage_through_host` does it.
-                        _ if tree.setup().has_host => {
+                        _ if may_stage(tree) => {
                             plan.bytes_down += bytes;
                             let shared = reservation.place() == 1 && tree.setup().shared;
                             plan.bytes_up += if shared { 0 } else { bytes };

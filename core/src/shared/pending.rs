@@ -56,7 +56,11 @@ impl<'t, D: DeviceDriver> Pending<'t, D> {
             // Polled again after it was ready, or after it failed.
             return Err(Error::StaleHandle);
         }
-        let result = self.advance();
+        let mut result = self.advance();
+        if matches!(result, Ok(Poll::Pending)) && !self.flushed {
+            // Polling does not submit: what is waited for may not have been.
+            result = self.flush().map(|()| Poll::Pending);
+        }
         self.done = !matches!(result, Ok(Poll::Pending));
         if result.is_err() {
             // What was reserved is given up with the error.
@@ -65,15 +69,21 @@ impl<'t, D: DeviceDriver> Pending<'t, D> {
         result
     }
 
-    fn advance(&mut self) -> Result<Poll<Option<usize>>, Error<D::Error>> {
-        let Some(entry) = self.transit.entries.first_mut() else { return Ok(Poll::Ready(None)) };
-        if !self.flushed {
-            // Polling does not submit: what is waited for may not have been.
-            for device in 0..self.tree.devices() {
+    fn flush(&mut self) -> Result<(), Error<D::Error>> {
+        for device in 0..self.tree.devices() {
+            let lost = locked_surely(self.tree, |inner| {
+                inner.state.device(device).is_none_or(|device| device.lost)
+            });
+            if !lost {
                 ops::flush(self.tree, device)?;
             }
-            self.flushed = true;
         }
+        self.flushed = true;
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<Poll<Option<usize>>, Error<D::Error>> {
+        let Some(entry) = self.transit.entries.first_mut() else { return Ok(Poll::Ready(None)) };
         let brought = ops::bring_polled(self.tree, &mut entry.reservation, &mut self.copies)?;
         if brought.is_pending() {
             return Ok(Poll::Pending);

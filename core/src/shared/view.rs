@@ -318,7 +318,8 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     }
 
     /// As [`plan`](Self::plan), and calls `each` with every copy: source, destination, and the box in bytes
-    /// of the root's memory on either side.
+    /// of the root's memory on either side. A copy between devices that have no direct way goes through the
+    /// host, and is still told as one.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
