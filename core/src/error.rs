@@ -50,6 +50,31 @@ pub enum Error<E = Infallible> {
     },
     /// The tree has no host storage.
     NoHostStorage,
+    /// The host storage is read-only, and this would write to it.
+    ReadOnly {
+        /// The bytes.
+        region: Region,
+    },
+    /// The device's memory is the caller's: unwrap it first.
+    Wrapped,
+    /// The device's memory is not the caller's.
+    NotWrapped,
+    /// The device already has memory for this tree.
+    Resident,
+    /// Views are alive that would lose the memory below them.
+    LiveViews {
+        /// How many.
+        views: usize,
+        /// The smallest box of the root that holds them.
+        region: Region,
+    },
+    /// Memory to wrap that does not hold the root.
+    TooSmall {
+        /// Bytes that the root takes.
+        needed: u64,
+        /// Bytes given.
+        given: u64,
+    },
     /// A view's window is larger than the device can bind.
     TooLarge {
         /// Bytes from the window's aligned start to its end.
@@ -146,6 +171,7 @@ impl<E> Error<E> {
         match self {
             Self::Driver(error) => Some(error.kind()),
             Self::Lost { .. } => Some(ErrorKind::DeviceLost),
+            Self::ReadOnly { .. } => Some(ErrorKind::Unsupported),
             _ => None,
         }
     }
@@ -164,6 +190,12 @@ impl Error<Infallible> {
             Self::WrongDriver => Error::WrongDriver,
             Self::NoDevice { device, devices } => Error::NoDevice { device, devices },
             Self::NoHostStorage => Error::NoHostStorage,
+            Self::ReadOnly { region } => Error::ReadOnly { region },
+            Self::Wrapped => Error::Wrapped,
+            Self::NotWrapped => Error::NotWrapped,
+            Self::Resident => Error::Resident,
+            Self::LiveViews { views, region } => Error::LiveViews { views, region },
+            Self::TooSmall { needed, given } => Error::TooSmall { needed, given },
             Self::TooLarge { span, limit } => Error::TooLarge { span, limit },
             Self::BadKernel => Error::BadKernel,
             Self::Views { given, expected } => Error::Views { given, expected },
@@ -216,6 +248,16 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::WrongDriver => f.write_str("views or kernel belong to different drivers"),
             Self::NoDevice { device, devices } => write!(f, "no device {device} of {devices}"),
             Self::NoHostStorage => f.write_str("the tree has no host storage"),
+            Self::ReadOnly { region } => {
+                write!(f, "{region} would be written to read-only host storage")
+            }
+            Self::Wrapped => f.write_str("the device's memory is the caller's"),
+            Self::NotWrapped => f.write_str("the device's memory is not the caller's"),
+            Self::Resident => f.write_str("the device already has memory for this tree"),
+            Self::LiveViews { views, region } => write!(f, "{views} views are alive in {region}"),
+            Self::TooSmall { needed, given } => {
+                write!(f, "the root takes {needed} bytes, the memory has {given}")
+            }
             Self::TooLarge { span, limit } => {
                 write!(f, "a window of {span} bytes is over the device's limit of {limit}")
             }

@@ -1,6 +1,7 @@
 //! The map against a dense model: one flag for each element and plane.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::single_range_in_vec_init)] // a region of one axis
 
 extern crate std;
 use std::vec;
@@ -237,13 +238,13 @@ fn run(seed: u64, ample: bool) {
 
 #[test]
 fn ample_capacity_is_exact() {
-    (1..200).for_each(|seed| run(seed, true));
+    (1..80).for_each(|seed| run(seed, true));
 }
 
 /// I3 at the level of the map: scarce cuts and words cost precision, never correctness.
 #[test]
 fn scarce_capacity_never_over_claims() {
-    (1..600).for_each(|seed| run(seed, false));
+    (1..250).for_each(|seed| run(seed, false));
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct Caps {
     pub max_params: u32,
     /// Most workgroups on each axis.
     pub max_groups: [u32; 3],
+    /// Whether [`copy_from`](super::DeviceDriver::copy_from) works; else bytes go through the host.
+    pub peer_copies: bool,
     /// Whether memory from [`storage`](super::DeviceDriver::storage) keeps its bytes when the device is
     /// lost.
     pub storage_survives_loss: bool,
@@ -72,6 +74,7 @@ impl Caps {
             max_views: u32::MAX,
             max_params: u32::MAX,
             max_groups: [u32::MAX; 3],
+            peer_copies: false,
             storage_survives_loss: false,
         }
     }

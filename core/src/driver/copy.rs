@@ -76,6 +76,33 @@ impl CopyBox {
         self.dims.get(..self.rank as usize).unwrap_or_default()
     }
 
+    /// The same destination, element by element of `element` bytes, every one from the source's first.
+    pub(crate) fn with_fixed_source(&self, element: u64) -> Self {
+        let mut fixed = Self { src: 0, run: element, rank: 0, ..*self };
+        fixed.dims = [Dim::default(); MAX_RANK];
+        let run = (self.run / element.max(1)) as u32;
+        let own = Dim { count: run, src_stride: 0, dst_stride: element as i64 };
+        for dim in core::iter::once(own).chain(self.dims().iter().copied()) {
+            // Folding needs equal strides on both sides, which a fixed source has only for one element.
+            fixed.push(Dim { src_stride: 0, ..dim });
+        }
+        fixed
+    }
+
+    /// The same box in two halves: from the source into packed memory, and from there to the destination.
+    pub fn through_packed(&self) -> (Self, Self) {
+        let (mut pack, mut unpack) = (*self, *self);
+        pack.dst = 0;
+        unpack.src = 0;
+        let mut next = self.run;
+        for (down, up) in pack.dims.iter_mut().zip(&mut unpack.dims).take(self.rank as usize) {
+            down.dst_stride = next as i64;
+            up.src_stride = next as i64;
+            next = next.saturating_mul(u64::from(down.count));
+        }
+        (pack, unpack)
+    }
+
     /// Number of runs; saturates at `u64::MAX`.
     pub fn runs(&self) -> u64 {
         self.dims().iter().fold(1u64, |n, dim| n.saturating_mul(u64::from(dim.count)))

@@ -258,6 +258,7 @@ impl<'a> HostCall<'a> {
     /// # Safety
     /// For as long as the call lives, every window is valid for reads, and for writes where its mode
     /// writes, and nothing else on another thread writes what the kernel reads or touches what it writes.
+    /// A view that is only read shares no element with one that is written.
     pub unsafe fn new(views: &'a [Binding<*mut u8>], params: &'a [u8]) -> Self {
         Self { views, params }
     }
@@ -362,7 +363,8 @@ impl<'a, T: Pod> HostView<'a, T> {
     }
 
     /// The elements along axis 0 from the first, at the outer coordinates of `at` (`at[0]` is ignored);
-    /// `None` when outside, when the elements are not contiguous, or when the view is only read.
+    /// `None` when outside, when the elements are not contiguous, or when the view is only read (then
+    /// [`read_row`](Self::read_row) has them).
     pub fn row<const N: usize>(&self, mut at: [i32; N]) -> Option<&'a [Cell<T>]> {
         let first = at.first_mut()?;
         *first = self.min(0);
@@ -373,6 +375,21 @@ impl<'a, T: Pod> HostView<'a, T> {
         let first: *mut Cell<T> = self.element(&at)?.cast();
         // SAFETY: the row's elements are contiguous, inside the window, writable, and touched by no other
         // thread (`HostCall::new`); cells make overlap with other views of this call sound.
+        Some(unsafe { core::slice::from_raw_parts(first, self.extent(0) as usize) })
+    }
+
+    /// The elements along axis 0 from the first, at the outer coordinates of `at`, in a view that is only
+    /// read; `None` as for [`row`](Self::row), and when the view is written.
+    pub fn read_row<const N: usize>(&self, mut at: [i32; N]) -> Option<&'a [T]> {
+        let first = at.first_mut()?;
+        *first = self.min(0);
+        let contiguous = self.extent(0) <= 1 || self.geometry.stride.at(0) == size_of::<T>() as i64;
+        if !contiguous || self.mode.writes() {
+            return None;
+        }
+        let first: *const T = self.element(&at)?;
+        // SAFETY: the row's elements are contiguous, inside the window, readable, and written by nobody
+        // while the call lives: not by another thread, nor through another view (`HostCall::new`).
         Some(unsafe { core::slice::from_raw_parts(first, self.extent(0) as usize) })
     }
 

@@ -79,6 +79,13 @@ impl After {
     /// Nothing to follow.
     pub const NONE: Self = Self { tickets: [Ticket::DONE; MAX_LANES], len: 0 };
 
+    /// The tickets of a list.
+    pub fn of(tickets: &[Ticket]) -> Self {
+        let mut after = Self::NONE;
+        tickets.iter().for_each(|ticket| after.add(*ticket));
+        after
+    }
+
     /// Adds a ticket; keeps the later of two in one lane.
     pub fn add(&mut self, ticket: Ticket) {
         if ticket.is_done_from_start() {
@@ -162,9 +169,11 @@ pub struct Storage<M> {
 ///   are visible to the host (in `Storage`) and to later operations.
 /// * No wait is unbounded. After a loss ([`ErrorKind::DeviceLost`]) every call that needs the device
 ///   says so.
-/// * An error from `dispatch`, `fill`, `allocate` or `storage` other than loss means that nothing was
-///   done. A failed copy list may have done any part of its work. A failed `flush` other than loss keeps
-///   the recorded work, and can be called again.
+/// * An error from `dispatch`, `copy`, `copy_from`, `fill`, `allocate` or `storage` other than loss means that
+///   nothing was done: what they write may be the only newest value. A failed `upload` or `download` may have
+///   done any part of its list (its destination was stale), which then is over before any later operation:
+///   nobody has a ticket to wait for it with. A failed `flush` other than loss keeps the recorded work, and
+///   can be called again.
 /// * Memory released, or still held when the driver's last handle goes, is freed once: after its last use,
 ///   or leaked with a report where that cannot be established in bounded time.
 pub unsafe trait DeviceDriver: Send + Sync {
@@ -242,7 +251,7 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// Copies boxes between memories of this driver, `storage` included.
     ///
     /// # Errors
-    /// Anything; the destination may be partly written.
+    /// Anything; other than loss, nothing was written.
     ///
     /// # Safety
     /// * Both handles are live; every box lies inside both; destinations do not overlap one another, nor
@@ -255,6 +264,26 @@ pub unsafe trait DeviceDriver: Send + Sync {
         boxes: &[CopyBox],
         after: &[Ticket],
     ) -> Result<Ticket, Self::Error>;
+
+    /// Copies boxes from memory of another device of this kind of driver, where
+    /// [`Caps::peer_copies`] says that it can. The core has waited for the source.
+    ///
+    /// # Errors
+    /// Anything; other than loss, nothing was written.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), with `src` of `peer`; the source stays unwritten until the ticket is done.
+    unsafe fn copy_from(
+        &self,
+        peer: &Self,
+        src: Self::Memory,
+        dst: Self::Memory,
+        boxes: &[CopyBox],
+        after: &[Ticket],
+    ) -> Option<Result<Ticket, Self::Error>> {
+        let _ = (peer, src, dst, boxes, after);
+        None
+    }
 
     /// Fills the destination side of boxes with repetitions of `value`, whose length divides every run
     /// and is 1, 2, 4, 8 or 16.
@@ -323,7 +352,7 @@ pub unsafe trait ComputeDriver: DeviceDriver {
     /// # Safety
     /// * `kernel` was loaded by this driver; every binding's memory is live and holds its window.
     /// * Until the ticket is done, nothing else writes what the kernel reads or touches what it writes,
-    ///   but for work in `after`.
+    ///   but for work in `after`. A view that is written shares no element with another.
     unsafe fn dispatch(
         &self,
         kernel: &Self::Kernel,

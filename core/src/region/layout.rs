@@ -144,6 +144,21 @@ impl Layout {
         Self::checked(*region, stride, self.element)
     }
 
+    /// The layout of a view of this root, in the view's coordinates, from its own lowest byte.
+    ///
+    /// # Errors
+    /// [`GeometryError::Overflow`], which a view of a root already laid out cannot meet.
+    pub fn of_view(&self, map: &super::ViewMap) -> Result<Self, GeometryError> {
+        let mut stride = PerAxis::all(0i64);
+        for axis in 0..map.rank() {
+            let own = self.stride(map.root_axis(axis)).checked_mul(i64::from(map.step(axis)));
+            // A single element is never stepped from.
+            let own = if map.extent(axis) <= 1 { Some(0) } else { own };
+            stride.set(axis, own.ok_or(GeometryError::Overflow { axis })?);
+        }
+        Self::checked(map.region(), stride, self.element)
+    }
+
     /// The longer-than-one axes of `region` from the smallest absolute stride to the largest.
     fn by_stride(&self, region: &Region) -> [Option<usize>; MAX_RANK] {
         let mut order = [None; MAX_RANK];

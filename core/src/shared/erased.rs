@@ -46,6 +46,7 @@ pub(crate) trait Erased<D: DeviceDriver>: Slots {
     fn setup(&self) -> &Setup;
     fn timeout(&self) -> Duration;
     fn contents(&self) -> crate::driver::Contents;
+    fn poisons(&self) -> bool;
     /// Calls `f` with an empty copy list of the tree's capacity.
     fn with_list(&self, f: &mut dyn FnMut(&mut [CopyBox]));
     fn relax(&self);

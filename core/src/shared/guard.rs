@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
 
 use super::Element;
-use super::erased::{Erased, Slots};
+use super::erased::{Erased, Slots, locked_surely};
 use crate::driver::DeviceDriver;
 use crate::region::{Layout, PerAxis, Region, ViewMap};
 
@@ -58,6 +58,25 @@ impl<'t, T: Element> Elements<'t, T> {
             return None;
         }
         Some((self.element(at)?, if self.map.rank() == 0 { 1 } else { extent }))
+    }
+
+    /// All elements, where they are contiguous in order.
+    fn whole(&self) -> Option<(*mut T, usize)> {
+        let mut next = size_of::<T>() as i64;
+        for axis in 0..self.map.rank() {
+            let extent = self.map.extent(axis);
+            let stride =
+                self.layout.stride(self.map.root_axis(axis)) * i64::from(self.map.step(axis));
+            if extent > 1 && stride != next {
+                return None;
+            }
+            next *= i64::from(extent);
+        }
+        if self.map.is_empty() {
+            return Some((core::ptr::NonNull::dangling().as_ptr(), 0));
+        }
+        let first = self.min().0.get(..self.map.rank()).and_then(|at| self.element(at))?;
+        Some((first, self.map.volume() as usize))
     }
 
     fn min(&self) -> PerAxis<i32> {
@@ -181,6 +200,13 @@ macro_rules! shared_reads {
                 Some(unsafe { core::slice::from_raw_parts(first, len) })
             }
 
+            /// All elements, axis 0 fastest, where they lie in memory in that order without gaps.
+            pub fn as_slice(&self) -> Option<&[T]> {
+                let (first, len) = self.0.whole()?;
+                // SAFETY: as in `get`, for `len` contiguous elements of the region.
+                Some(unsafe { core::slice::from_raw_parts(first, len) })
+            }
+
             /// The rows along axis 0, axis 1 fastest. Ends at once when elements are not contiguous along
             /// axis 0.
             pub fn rows(&self) -> Rows<'_, T> {
@@ -189,6 +215,13 @@ macro_rules! shared_reads {
 
             /// Copies all elements out, axis 0 fastest; returns how many: as many as both hold.
             pub fn copy_to_slice(&self, out: &mut [T]) -> usize {
+                if let Some(all) = self.as_slice() {
+                    let len = all.len().min(out.len());
+                    if let (Some(out), Some(all)) = (out.get_mut(..len), all.get(..len)) {
+                        out.copy_from_slice(all);
+                    }
+                    return len;
+                }
                 let mut left = out.iter_mut();
                 let mut copied = 0;
                 self.0.for_each(|element| match left.next() {
@@ -250,6 +283,13 @@ impl<T: Element> WriteGuard<'_, T> {
         Some(unsafe { core::slice::from_raw_parts_mut(first, len) })
     }
 
+    /// All elements, as [`as_slice`](Self::as_slice).
+    pub fn as_mut_slice(&mut self) -> Option<&mut [T]> {
+        let (first, len) = self.0.whole()?;
+        // SAFETY: as in `get_mut`, for `len` contiguous elements of the region.
+        Some(unsafe { core::slice::from_raw_parts_mut(first, len) })
+    }
+
     /// The rows along axis 0, as [`rows`](Self::rows), to write. No two overlap.
     pub fn rows_mut(&mut self) -> RowsMut<'_, T> {
         RowsMut { cursor: self.0.rows(), elements: &mut self.0 }
@@ -266,6 +306,13 @@ impl<T: Element> WriteGuard<'_, T> {
 
     /// Writes elements in order, axis 0 fastest; returns how many: as many as both hold.
     pub fn copy_from_slice(&mut self, from: &[T]) -> usize {
+        if let Some(all) = self.as_mut_slice() {
+            let len = all.len().min(from.len());
+            if let (Some(all), Some(from)) = (all.get_mut(..len), from.get(..len)) {
+                all.copy_from_slice(from);
+            }
+            return len;
+        }
         let mut left = from.iter();
         let mut copied = 0;
         self.0.for_each(|element| match left.next() {
@@ -318,6 +365,41 @@ impl<T: Element, const N: usize> IndexMut<[i32; N]> for WriteGuard<'_, T> {
             Some(element) => element,
             None => panic!("an index outside the view"),
         }
+    }
+}
+
+/// A view's elements on the host, to read, some of which nobody has ever written (or went with a device).
+/// See [`View::read_written`](crate::View::read_written).
+#[must_use = "the elements are held only while the guard lives"]
+pub struct WrittenGuard<'t, T: Element, D: DeviceDriver> {
+    guard: ReadGuard<'t, T>,
+    tree: &'t dyn Erased<D>,
+}
+
+impl<'t, T: Element, D: DeviceDriver> WrittenGuard<'t, T, D> {
+    pub(crate) fn new(tree: &'t dyn Erased<D>, slot: Option<usize>, map: ViewMap) -> Self {
+        Self { guard: ReadGuard::new(tree, slot, map, tree.host().base), tree }
+    }
+
+    /// Whether somebody holds a value for the element at `at`; `false` outside the view.
+    pub fn is_written<const N: usize>(&self, at: [i32; N]) -> bool {
+        self.guard
+            .0
+            .map
+            .to_root(&at)
+            .is_some_and(|root| locked_surely(self.tree, |inner| inner.state.is_defined(&root)))
+    }
+
+    /// The element at `at`, in the view's coordinates; `None` when it is outside, or nobody holds a value
+    /// for it.
+    pub fn get<const N: usize>(&self, at: [i32; N]) -> Option<&T> {
+        if self.is_written(at) { self.guard.get(at) } else { None }
+    }
+}
+
+impl<T: Element, D: DeviceDriver> fmt::Debug for WrittenGuard<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WrittenGuard {}", self.guard.region())
     }
 }
 

@@ -6,22 +6,22 @@ use bytemuck::Pod;
 
 use super::Element;
 use super::erased::{Erased, locked_surely};
-use super::ops::{self, Transit};
+use super::execute::{device_of, execute};
 use crate::driver::{
-    After, Binding, Caps, ComputeDriver, DeviceDriver, Dispatch, Geometry, Kernel, Ticket,
+    Binding, Caps, ComputeDriver, DeviceDriver, Dispatch, Geometry, Kernel, Ticket,
 };
 use crate::error::Error;
 use crate::region::{MAX_RANK, PerAxis, ViewMap};
-use crate::tree::{Location, MAX_VIEWS, Mode, Request};
+use crate::tree::{Location, MAX_VIEWS, Mode, Request, Sharing};
 
 /// A view as an argument of a launch: which elements, and what the kernel may do with them.
 ///
 /// It borrows the tree, not the view it came from.
 pub struct Arg<'t, D: DeviceDriver> {
-    tree: &'t dyn Erased<D>,
-    map: ViewMap,
-    mode: Mode,
-    element: usize,
+    pub(super) tree: &'t dyn Erased<D>,
+    pub(super) map: ViewMap,
+    pub(super) mode: Mode,
+    pub(super) element: usize,
 }
 
 impl<D: DeviceDriver> Clone for Arg<'_, D> {
@@ -55,11 +55,12 @@ impl<'t, D: DeviceDriver> Arg<'t, D> {
             covers: self.map.covers_its_box(),
             granule,
             skip_undefined: false,
+            homing: false,
         }
     }
 
     /// The layout of the root on a device.
-    fn layout(&self, device: usize) -> crate::region::Layout {
+    pub(super) fn layout(&self, device: usize) -> crate::region::Layout {
         let setup = self.tree.setup();
         if device == 0 && setup.shared { setup.host } else { setup.device }
     }
@@ -111,10 +112,16 @@ pub(crate) fn bind<D: DeviceDriver>(
     Binding { memory, offset, bytes, geometry, element: arg.element as u32, mode: arg.mode }
 }
 
-/// What a launch takes: a tuple of up to eight arguments, an array, or a slice.
+/// What a launch takes: one argument, a tuple of up to eight, an array, or a slice.
 pub trait Args<'t, D: DeviceDriver> {
     /// Calls `f` with the arguments in order.
     fn with<R>(self, f: impl FnOnce(&[Arg<'t, D>]) -> R) -> R;
+}
+
+impl<'t, D: DeviceDriver> Args<'t, D> for Arg<'t, D> {
+    fn with<R>(self, f: impl FnOnce(&[Arg<'t, D>]) -> R) -> R {
+        f(&[self])
+    }
 }
 
 impl<'t, D: DeviceDriver> Args<'t, D> for &[Arg<'t, D>] {
@@ -174,7 +181,7 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None))
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, Sharing::Refused))
     }
 
     /// Runs `groups` workgroups, whatever the views' extents.
@@ -190,7 +197,28 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| self.run(args, bytemuck::bytes_of(&params), Some(groups)))
+        args.with(|args| {
+            self.run(args, bytemuck::bytes_of(&params), Some(groups), Sharing::Refused)
+        })
+    }
+
+    /// As [`launch`](Self::launch), for views that share elements which one of them writes.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch), but for [`Error::Overlap`].
+    ///
+    /// # Safety
+    /// The kernel keeps the views apart: within the launch, it touches no element through one view that it
+    /// writes through another (in whole granules).
+    pub unsafe fn launch_kept_apart<'t, P: Pod>(
+        &self,
+        args: impl Args<'t, D>,
+        params: P,
+    ) -> Result<Ticket, Error<D::Error>>
+    where
+        D: 't,
+    {
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, Sharing::KeptApart))
     }
 
     fn run(
@@ -198,6 +226,7 @@ impl<D: ComputeDriver> Kernel<D> {
         args: &[Arg<'_, D>],
         params: &[u8],
         groups: Option<[u32; 3]>,
+        sharing: Sharing,
     ) -> Result<Ticket, Error<D::Error>> {
         if args.len() != self.views || args.len() > MAX_VIEWS {
             return Err(Error::Views { given: args.len(), expected: self.views.min(MAX_VIEWS) });
@@ -211,8 +240,7 @@ impl<D: ComputeDriver> Kernel<D> {
         // The device of each view's tree that this kernel runs on.
         let mut devices = [0usize; MAX_VIEWS];
         for (arg, device) in args.iter().zip(&mut devices) {
-            let is_ours = |d: &usize| arg.tree.device(*d).is_some_and(|d| d.id() == self.driver);
-            *device = (0..arg.tree.devices()).find(is_ours).ok_or(Error::WrongDriver)?;
+            *device = device_of(arg.tree, self.driver).ok_or(Error::WrongDriver)?;
         }
         let runs_on = devices.first().copied().unwrap_or(0);
         let Some(driver) = args.first().and_then(|arg| arg.tree.device(runs_on)) else {
@@ -232,7 +260,7 @@ impl<D: ComputeDriver> Kernel<D> {
             return Ok(Ticket::DONE);
         }
         let groups = self.groups(domain, groups, caps)?;
-        self.run_checked(driver, args, &devices, params, groups)
+        self.run_checked(driver, args, &devices, (params, groups), sharing)
     }
 
     /// Workgroups: as given, or enough for the domain, whose axes from the third on are one.
@@ -269,135 +297,35 @@ impl<D: ComputeDriver> Kernel<D> {
         driver: &D,
         args: &[Arg<'_, D>],
         devices: &[usize; MAX_VIEWS],
-        params: &[u8],
-        groups: [u32; 3],
+        (params, groups): (&[u8], [u32; 3]),
+        sharing: Sharing,
     ) -> Result<Ticket, Error<D::Error>> {
-        let request = |i: usize| -> Option<Request> {
-            let (arg, device) = (args.get(i)?, devices.get(i)?);
-            let request = arg.request(Location::Device(*device as u8), self.granule);
-            (!arg.map.is_empty()).then_some(request)
-        };
-        let address = |i: usize| args.get(i).map_or(0, |arg| core::ptr::from_ref(arg.tree).addr());
-        for (i, arg) in args.iter().enumerate() {
-            if let Some(request) = request(i) {
-                ops::stage_through_host(arg.tree, &request)?;
-            }
-        }
-
-        // Trees in address order, each in one go, so that two launches never wait for each other.
-        let mut transit = Transit::new();
-        let mut order = [0usize; MAX_VIEWS];
-        for (i, slot) in order.iter_mut().enumerate() {
-            *slot = i;
-        }
-        let order = order.get_mut(..args.len()).unwrap_or_default();
-        order.sort_unstable_by_key(|i| (address(*i), *i));
-        for group in order.chunk_by(|a, b| address(*a) == address(*b)) {
-            let mut requests = heapless::Vec::<Request, MAX_VIEWS>::new();
-            for request in group.iter().filter_map(|i| request(*i)) {
-                // No more than the arguments.
-                let _ = requests.push(request);
-            }
-            let tree = group.first().and_then(|i| args.get(*i)).map(|arg| arg.tree);
-            if let (Some(tree), false) = (tree, requests.is_empty()) {
-                ops::reserve(tree, &requests, ops::wait(), &mut transit)?;
-            }
-        }
-
-        let mut after = After::NONE;
-        for entry in &mut transit.entries {
-            let memory = ops::memory(entry.tree, entry.device)?;
-            let brought = ops::bring(entry.tree, &mut entry.reservation, Some(memory), ops::wait());
-            brought?;
-            after.extend(entry.reservation.transfers());
-            let place = entry.device + 1;
-            for device in 0..entry.tree.devices() {
-                let found = locked_surely(entry.tree, |inner| {
-                    let (reads, writes) = inner.state.planes_of(place, entry.reservation.mode());
-                    let outer = entry.reservation.outer();
-                    inner.state.dependencies(outer, reads, writes, device)
-                });
-                if device == entry.device {
-                    after.extend(&found);
-                } else {
-                    ops::wait_for(entry.tree, device, &found)?;
-                }
-            }
-        }
-
-        let mut bindings = heapless::Vec::<Binding<D::Memory>, MAX_VIEWS>::new();
-        for (arg, device) in args.iter().zip(devices) {
+        execute(args, devices, self.granule, sharing, &mut |memories, after| {
+            let mut bindings = heapless::Vec::<Binding<D::Memory>, MAX_VIEWS>::new();
             // An empty view of an empty root has no memory: it borrows a window nobody will look into.
-            let has_bytes = arg.tree.setup().device.span() > 0;
-            let memory = if has_bytes {
-                ops::memory(arg.tree, *device)?
-            } else {
-                match bindings.first() {
-                    Some(binding) => binding.memory,
-                    None => {
-                        return Err(Error::Undefined {
-                            region: arg.map.root_region(),
-                            lost: false,
-                        });
-                    }
+            let some = memories.iter().copied().flatten().next();
+            for ((arg, device), memory) in args.iter().zip(devices).zip(memories) {
+                let Some(memory) = memory.or(some) else { continue };
+                let mut binding = bind(arg, memory, driver.caps(), *device);
+                if arg.map.is_empty() {
+                    let span = arg.tree.setup().device.span();
+                    binding.offset = 0;
+                    binding.bytes = u64::from(binding.element).min(span.max(1));
                 }
-            };
-            let mut binding = bind(arg, memory, driver.caps(), *device);
-            if arg.map.is_empty() {
-                binding.offset = 0;
-                binding.bytes =
-                    u64::from(binding.element).min(arg.tree.setup().device.span().max(1));
+                // No more than the arguments.
+                let _ = bindings.push(binding);
             }
-            // No more than the arguments.
-            let _ = bindings.push(binding);
-        }
-
-        let dispatch = Dispatch { views: &bindings, params, groups };
-        // SAFETY: the kernel is this driver's (checked by id); every binding's memory is live while its
-        // region is reserved, and holds its window; what conflicts is in `after`, and nothing that conflicts
-        // can start before the reservations end, when the ticket is entered.
-        let result = unsafe { driver.dispatch(&self.code, &dispatch, after.as_slice()) };
-        let ticket = match result {
-            Ok(ticket) => ticket,
-            Err(error) => {
-                // A loss is entered in every tree of the launch, and told of the first.
-                let mut first = None;
-                let kind = crate::driver::DriverError::kind(&error);
-                if kind == crate::driver::ErrorKind::DeviceLost {
-                    for entry in &transit.entries {
-                        let found =
-                            locked_surely(entry.tree, |inner| inner.state.lose(entry.device));
-                        first = first.or(found.0.map(|region| (region, found.1)));
-                    }
-                    let (region, boxes) = match first {
-                        Some((region, boxes)) => (Some(region), boxes),
-                        None => (None, 0),
-                    };
-                    return Err(Error::Lost { region, boxes, cause: Some(error) });
-                }
-                return Err(Error::Driver(error));
+            let dispatch = Dispatch { views: &bindings, params, groups };
+            // SAFETY: the kernel is this driver's (checked by id); every binding's memory is live while its
+            // region is reserved, and holds its window; what conflicts is in `after`, and nothing that
+            // conflicts can start before the reservations end, when the ticket is entered. Views that
+            // share elements with a written one were refused, or the caller keeps them apart.
+            unsafe { driver.dispatch(&self.code, &dispatch, after) }
+        })
+        .inspect(|_| {
+            if let Some(arg) = args.first() {
+                locked_surely(arg.tree, |inner| inner.state.counters().launches += 1);
             }
-        };
-
-        // Accepted. A loss that another call met meanwhile took this work along.
-        let mut ran = After::NONE;
-        ran.add(ticket);
-        let mut lost = false;
-        for (i, entry) in transit.entries.iter().enumerate() {
-            locked_surely(entry.tree, |inner| {
-                if inner.state.device(entry.device).is_none_or(|device| device.lost) {
-                    lost = true;
-                    inner.state.abandon(&entry.reservation, entry.device);
-                } else {
-                    inner.state.commit(&entry.reservation, entry.device, &ran, false);
-                    inner.state.counters().launches += u32::from(i == 0);
-                }
-            });
-        }
-        transit.entries.clear();
-        if lost {
-            return Err(Error::Lost { region: None, boxes: 0, cause: None });
-        }
-        Ok(ticket)
+        })
     }
 }

@@ -5,19 +5,28 @@
 //! holds into slices, and pointers into driver calls.
 
 mod device_access;
+mod device_ops;
 mod erased;
+mod execute;
 mod guard;
 mod launch;
 mod lock;
 mod ops;
+mod owned;
+mod pending;
+mod poison;
+mod room;
 mod tree;
 mod view;
 
 pub use device_access::DeviceAccess;
-pub use guard::{ReadGuard, Rows, RowsMut, WriteGuard};
+pub use guard::{ReadGuard, Rows, RowsMut, WriteGuard, WrittenGuard};
 pub use launch::{Arg, Args};
 pub use lock::{Locked, Locking, Spin, TryLock};
 pub use ops::Plan;
+pub use owned::{OwnedStorage, OwnedTree, RawStorage};
+pub use pending::{PendingRead, PendingWrite};
+pub use room::{Evict, with_room};
 pub use tree::{Builder, CloseError, Tree};
 pub use view::View;
 

@@ -1,11 +1,15 @@
 //! One access from reservation to commit: what to wait for, what to move, what to allocate.
 
-use super::erased::{Erased, Inner, Wait, locked, locked_surely};
-use crate::coherence::{Planes, plane_bit};
+use core::task::Poll;
+
+pub(super) use super::erased::Wait;
+use super::erased::{Erased, Inner, locked, locked_surely};
+use super::poison;
+use crate::coherence::{Pick, Planes, plane_bit};
 use crate::driver::{After, CopyBox, DeviceDriver, DriverError, ErrorKind};
 use crate::error::{Busy, Error, Holder};
 use crate::region::Region;
-use crate::tree::{Location, Next, Request, Reservation, Residency};
+use crate::tree::{Location, Next, Request, Reservation, Residency, Sharing};
 
 /// What an access would move, if it were made now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,11 +57,6 @@ impl<D: DeviceDriver> Drop for Transit<'_, D> {
     }
 }
 
-/// What calls without `try_` in their name do.
-pub(crate) const fn wait() -> Wait {
-    Wait::Yes
-}
-
 /// Turns a driver's error into the tree's. A loss is entered first: what only that device held becomes
 /// nobody's.
 pub(crate) fn failed<D: DeviceDriver>(
@@ -69,6 +68,7 @@ pub(crate) fn failed<D: DeviceDriver>(
         return Error::Driver(error);
     }
     let (region, boxes) = locked_surely(tree, |inner| inner.state.lose(device));
+    warn!("device {} is lost, with {} boxes that only it held", device, boxes);
     Error::Lost { region, boxes, cause: Some(error) }
 }
 
@@ -102,6 +102,7 @@ pub(crate) fn wait_for<D: DeviceDriver>(
 pub(crate) fn reserve<'t, D: DeviceDriver>(
     tree: &'t dyn Erased<D>,
     requests: &[Request],
+    sharing: Sharing,
     wait: Wait,
     transit: &mut Transit<'t, D>,
 ) -> Result<(), Error<D::Error>> {
@@ -120,7 +121,7 @@ pub(crate) fn reserve<'t, D: DeviceDriver>(
                 // There is room: one launch has no more views than the list.
                 let _ = transit.entries.push(Entry { tree, reservation, device });
             };
-            inner.state.reserve(requests, keep).map_err(Error::lift)
+            inner.state.reserve(requests, sharing, keep).map_err(Error::lift)
         })?;
         match answer {
             Err(Error::Busy(Busy { holder: Holder::Call, .. })) if wait == Wait::Yes => {
@@ -220,20 +221,8 @@ fn bring_with<D: DeviceDriver>(
     list: &mut [CopyBox],
     wait: Wait,
 ) -> Result<(), Error<D::Error>> {
-    let place = match target {
-        Some(_) => reservation.place(),
-        None => 0,
-    };
     loop {
-        let before = *reservation;
-        let step = locked_surely(tree, |inner| {
-            *reservation = before;
-            let step = plan_step(inner, reservation, list, tree.devices());
-            if step.next == Next::Done {
-                inner.state.brought(reservation);
-            }
-            step
-        });
+        let step = next_step(tree, reservation, list);
         if step.next == Next::Done {
             return Ok(());
         }
@@ -245,34 +234,143 @@ fn bring_with<D: DeviceDriver>(
             wait_for(tree, device, after)?;
         }
         let boxes = list.get(..step.len).unwrap_or_default();
-        let tickets = match place.checked_sub(1) {
-            None => to_host(tree, &step, boxes)?,
-            Some(device) => to_device(tree, device, target, &step, boxes)?,
-        };
-        let source = match step.next {
-            Next::Copy { from, .. } => from,
-            _ => place,
-        };
-        locked_surely(tree, |inner| {
-            if place > 0 {
-                inner.state.transferred(reservation, source, &tickets);
+        match reservation.place().checked_sub(1) {
+            None => {
+                if let Some((device, tickets)) = to_host(tree, reservation, &step, boxes)? {
+                    wait_for(tree, device, &tickets)?;
+                }
             }
-            let counters = inner.state.counters();
-            counters.lists += 1;
-            match step.next {
-                Next::Copy { from, bytes, widened } => {
-                    counters.bytes_widened += widened;
-                    match (from, place) {
-                        (0, _) => counters.bytes_up += bytes,
-                        (_, 0) => counters.bytes_down += bytes,
-                        _ => counters.bytes_across += bytes,
+            Some(device) => {
+                let tickets = to_device(tree, device, target, &step, boxes)?;
+                let source = match step.next {
+                    Next::Copy { from, .. } => from,
+                    _ => reservation.place(),
+                };
+                locked_surely(tree, |inner| {
+                    inner.state.transferred(reservation, source, &tickets);
+                });
+            }
+        }
+        count(tree, reservation, &step);
+    }
+}
+
+/// As [`bring`] to the host, but without waiting: what is not done yet is pending, and copies into storage of
+/// the driver's are left running, in `copies`.
+pub(crate) fn bring_polled<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    reservation: &mut Reservation,
+    copies: &mut [After],
+) -> Result<Poll<()>, Error<D::Error>> {
+    let mut result = Ok(Poll::Ready(()));
+    tree.with_list(&mut |list| {
+        result = loop {
+            let before = *reservation;
+            let step = next_step(tree, reservation, list);
+            let (Next::Copy { .. } | Next::Zero { .. }) = step.next else {
+                break Ok(Poll::Ready(()));
+            };
+            match step_can_run(tree, &step) {
+                Ok(true) => {}
+                Ok(false) => {
+                    *reservation = before;
+                    break Ok(Poll::Pending);
+                }
+                Err(error) => break Err(error),
+            }
+            let boxes = list.get(..step.len).unwrap_or_default();
+            match to_host(tree, reservation, &step, boxes) {
+                Ok(None) => {}
+                Ok(Some((device, tickets))) => {
+                    if let Some(copies) = copies.get_mut(device) {
+                        copies.extend(&tickets);
+                    }
+                    if let Err(error) = flush(tree, device) {
+                        break Err(error);
                     }
                 }
-                Next::Zero { bytes } => counters.defined_by_widening += bytes,
-                Next::Done => {}
+                Err(error) => break Err(error),
             }
-        });
+            count(tree, reservation, &step);
+        };
+    });
+    result
+}
+
+/// Whether everything that a step towards the host follows is done.
+fn step_can_run<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    step: &Step<D::Memory>,
+) -> Result<bool, Error<D::Error>> {
+    if let Next::Copy { from, .. } = step.next
+        && !retire_done(tree, from.saturating_sub(1), &step.after)?
+    {
+        return Ok(false);
     }
+    for (device, after) in step.foreign.iter().enumerate() {
+        if !retire_done(tree, device, after)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether all tickets are done; takes note of those that are.
+pub(crate) fn retire_done<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    device: usize,
+    after: &After,
+) -> Result<bool, Error<D::Error>> {
+    let mut all = true;
+    for ticket in after.as_slice() {
+        let done = driver(tree, device)?.poll(*ticket);
+        if done.map_err(|error| failed(tree, device, error))? {
+            locked_surely(tree, |inner| inner.state.retire(device, *ticket));
+        } else {
+            all = false;
+        }
+    }
+    Ok(all)
+}
+
+/// Submits what a device has recorded.
+pub(crate) fn flush<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    device: usize,
+) -> Result<(), Error<D::Error>> {
+    driver(tree, device)?.flush().map_err(|error| failed(tree, device, error))
+}
+
+fn next_step<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    reservation: &mut Reservation,
+    list: &mut [CopyBox],
+) -> Step<D::Memory> {
+    let before = *reservation;
+    locked_surely(tree, |inner| {
+        *reservation = before;
+        plan_step(inner, reservation, list, tree.devices())
+    })
+}
+
+fn count<D: DeviceDriver>(tree: &dyn Erased<D>, reservation: &Reservation, step: &Step<D::Memory>) {
+    locked_surely(tree, |inner| {
+        let counters = inner.state.counters();
+        counters.lists += 1;
+        match step.next {
+            Next::Copy { from, bytes, widened } => {
+                trace!("{} + {} bytes from {} to {}", bytes, widened, from, reservation.place());
+                counters.bytes_widened += widened;
+                match (from, reservation.place()) {
+                    (0, _) => counters.bytes_up += bytes,
+                    (_, 0) => counters.bytes_down += bytes,
+                    _ => counters.bytes_across += bytes,
+                }
+            }
+            Next::Zero { bytes } => counters.defined_by_widening += bytes,
+            Next::Done => {}
+        }
+    });
 }
 
 fn plan_step<M: Copy>(
@@ -311,12 +409,15 @@ fn plan_step<M: Copy>(
     step
 }
 
-/// Executes one list towards the host, and waits for it: host bytes are fresh only when they are there.
+/// Executes one list towards the host. Bytes in borrowed memory are there on return; a copy into storage of
+/// the driver's is under way, and its device and ticket are returned: host bytes are fresh only when
+/// that is done.
 fn to_host<D: DeviceDriver>(
     tree: &dyn Erased<D>,
+    reservation: &mut Reservation,
     step: &Step<D::Memory>,
     boxes: &[CopyBox],
-) -> Result<After, Error<D::Error>> {
+) -> Result<Option<(usize, After)>, Error<D::Error>> {
     let host = tree.host();
     let Next::Copy { from, .. } = step.next else {
         for copy in boxes {
@@ -327,28 +428,25 @@ fn to_host<D: DeviceDriver>(
                 unsafe { run.write_bytes(0, copy.run as usize) }
             });
         }
-        return Ok(After::NONE);
+        return Ok(None);
     };
     let device = from.saturating_sub(1);
     let driver = driver(tree, device)?;
-    let (Some(source), after) = (step.source, step.after.as_slice()) else {
-        return Ok(After::NONE);
+    let (Some(source), after) = (step.source, step.after.as_slice()) else { return Ok(None) };
+    let Some(storage) = host.owned.filter(|_| device == 0) else {
+        // SAFETY: the storage holds every box (the layout was checked against it), and nobody else
+        // touches the reserved region during the call (I9).
+        let result = unsafe { driver.download(source, host.base, boxes, after, tree.timeout()) };
+        return result.map(|()| None).map_err(|error| failed(tree, device, error));
     };
-    let result = match host.owned.filter(|_| device == 0) {
-        Some(storage) => {
-            // SAFETY: both handles are live while the region is reserved; the planner's boxes lie inside
-            // both roots and do not overlap; host accesses to the region wait for this call.
-            let ticket = unsafe { driver.copy(source, storage, boxes, after) };
-            ticket.and_then(|ticket| driver.wait(ticket, tree.timeout()))
-        }
-        None => {
-            // SAFETY: the storage holds every box (the layout was checked against it), and nobody else
-            // touches the reserved region during the call (I9).
-            unsafe { driver.download(source, host.base, boxes, after, tree.timeout()) }
-        }
-    };
-    result.map_err(|error| failed(tree, device, error))?;
-    Ok(After::NONE)
+    // SAFETY: both handles are live while the region is reserved; the planner's boxes lie inside both roots
+    // and do not overlap; host accesses to the region follow the ticket, which is entered below.
+    let result = unsafe { driver.copy(source, storage, boxes, after) };
+    let mut tickets = After::NONE;
+    tickets.add(result.map_err(|error| failed(tree, device, error))?);
+    // Entered before the wait: if that fails, the copy still runs, and whoever comes next must follow it.
+    locked_surely(tree, |inner| inner.state.transferred(reservation, from, &tickets));
+    Ok(Some((device, tickets)))
 }
 
 /// Executes one list towards a device.
@@ -373,39 +471,124 @@ fn to_device<D: DeviceDriver>(
         },
         // SAFETY: the handle is live; the planner's boxes lie inside it.
         Next::Zero { .. } => unsafe { driver.fill(target, boxes, &[0], after) },
-        _ => return Err(Error::NoHostStorage),
+        Next::Copy { from, .. } => {
+            return across(
+                tree,
+                from.saturating_sub(1),
+                device,
+                (step.source, target),
+                step,
+                boxes,
+            );
+        }
+        Next::Done => return Ok(After::NONE),
     };
     let mut tickets = After::NONE;
     tickets.add(result.map_err(|error| failed(tree, device, error))?);
     Ok(tickets)
 }
 
-/// Where a device access would have to go through the host, brings what only other devices hold home first,
-/// box by box, so that the device can fetch it from there.
+/// Executes one list from one device to another. The source's work was waited for.
+fn across<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    from: usize,
+    to: usize,
+    (source, target): (Option<D::Memory>, D::Memory),
+    step: &Step<D::Memory>,
+    boxes: &[CopyBox],
+) -> Result<After, Error<D::Error>> {
+    let (peer, driver) = (driver(tree, from)?, driver(tree, to)?);
+    let Some(source) = source else { return Ok(After::NONE) };
+    let after = step.after.as_slice();
+    let mut tickets = After::NONE;
+    if driver.caps().peer_copies {
+        // SAFETY: both handles are live while the region is reserved; boxes lie inside both; nobody writes
+        // the source region before the ticket, which is entered as reading it.
+        let copied = unsafe { driver.copy_from(peer, source, target, boxes, after) };
+        if let Some(result) = copied {
+            tickets.add(result.map_err(|error| failed(tree, to, error))?);
+            // The source device knows no ticket of this one: it must be over before anything follows.
+            wait_for(tree, to, &tickets)?;
+            return Ok(tickets);
+        }
+    }
+    // Through memory of the target's driver, box by box, packed.
+    for boxed in boxes {
+        let bounce = driver.storage(boxed.bytes()).map_err(|error| failed(tree, to, error))?;
+        let (pack, unpack) = boxed.through_packed();
+        // SAFETY: the bounce memory holds the packed box, and is ours alone.
+        let down =
+            unsafe { peer.download(source, bounce.host.as_ptr(), &[pack], &[], tree.timeout()) };
+        let result = match down {
+            Ok(()) => {
+                // SAFETY: as above; the target's region is reserved and the box lies inside.
+                let ticket = unsafe { driver.copy(bounce.memory, target, &[unpack], after) };
+                ticket.map_err(|error| failed(tree, to, error))
+            }
+            Err(error) => Err(failed(tree, from, error)),
+        };
+        let mut used = After::NONE;
+        if let Ok(ticket) = &result {
+            used.add(*ticket);
+        }
+        // SAFETY: made here, used by the one copy whose ticket is given.
+        unsafe { driver.release(bounce.memory, used.as_slice()) };
+        tickets.add(result?);
+    }
+    Ok(tickets)
+}
+
+/// The device that holds most of a region: where reading it all costs least.
+pub(crate) fn holder_of<D: DeviceDriver>(
+    tree: &dyn Erased<D>,
+    region: &Region,
+) -> Result<usize, Error<D::Error>> {
+    let volume = |inner: &mut Inner<'_, D::Memory>, device: usize| {
+        let pick = Pick { stale: 0, fresh: plane_bit(inner.state.plane(device + 1)) };
+        inner.state.map().volume(region, pick)
+    };
+    locked(tree, Wait::Yes, |inner| {
+        (0..tree.devices()).max_by_key(|device| (volume(inner, *device), usize::MAX - device))
+    })
+    .map(|device| device.unwrap_or(0))
+}
+
+/// Whether bytes of one device may have to go through the host storage to reach another.
+pub(crate) fn may_stage<D: DeviceDriver>(tree: &dyn Erased<D>) -> bool {
+    let setup = tree.setup();
+    let peers = tree.device(0).is_some_and(|driver| driver.caps().peer_copies);
+    tree.devices() > 1 && setup.has_host && !setup.host_readonly && !peers
+}
+
+/// Where a device access would have to go through the host, brings the region home first, so that the
+/// device can fetch it from there.
 pub(crate) fn stage_through_host<D: DeviceDriver>(
     tree: &dyn Erased<D>,
     request: &Request,
 ) -> Result<(), Error<D::Error>> {
-    if tree.devices() < 2 || !tree.setup().has_host || request.location == Location::Host {
+    if !request.mode.reads() && request.covers {
         return Ok(());
     }
-    let mut last = None;
-    loop {
-        let next = locked(tree, Wait::Yes, |inner| inner.state.only_on_other_devices(request))?;
-        let Some(region) = next else { return Ok(()) };
-        // A read that cannot be cut is not recorded, and would be asked for forever. A write widens.
-        let mode = if last == next { crate::tree::Mode::Update } else { crate::tree::Mode::Read };
+    // Box by box, so that nothing comes home that the device has already.
+    while let Some(region) = locked(tree, Wait::Yes, |inner| inner.state.only_on_another(request))?
+    {
         let home = Request {
             region,
             location: Location::Host,
-            mode,
+            mode: crate::tree::Mode::Read,
             covers: true,
             granule: 1,
             skip_undefined: true,
+            homing: true,
         };
         on_host(tree, &home, Wait::Yes, false)?;
-        last = next;
+        // Without room to record it at home, it goes across by itself.
+        let recorded = locked(tree, Wait::Yes, |inner| inner.state.is_fresh_at_home(&region))?;
+        if !recorded {
+            break;
+        }
     }
+    Ok(())
 }
 
 /// A host access: everything fresh and nothing of it in flight when this returns. With `hold`, returns the
@@ -420,7 +603,7 @@ pub(crate) fn on_host<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), wait, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, wait, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     bring(tree, &mut entry.reservation, None, wait)?;
     for device in 0..tree.devices() {
@@ -428,32 +611,23 @@ pub(crate) fn on_host<D: DeviceDriver>(
             let (reads, writes) = inner.state.planes_of(0, request.mode);
             inner.state.dependencies(entry.reservation.outer(), reads, writes, device)
         });
-        if wait == Wait::No && !all_done(tree, device, &after)? {
+        if wait == Wait::No && !retire_done(tree, device, &after)? {
             let region = request.region;
             return Err(Error::Busy(Busy { region, holder: Holder::Work }));
         }
         wait_for(tree, device, &after)?;
     }
+    if wait == Wait::Yes {
+        poison::before_overwrite(tree, &mut entry.reservation)?;
+    }
     let slot = entry.reservation.slot();
-    locked_surely(tree, |inner| {
-        inner.state.commit(&entry.reservation, 0, &After::NONE, hold);
-    });
+    locked_surely(tree, |inner| inner.state.record(&entry.reservation, 0, &After::NONE));
+    if wait == Wait::Yes {
+        poison::became_stale(tree, &entry.reservation);
+    }
+    locked_surely(tree, |inner| inner.state.settle(&entry.reservation, hold));
     transit.entries.clear();
     Ok(slot)
-}
-
-fn all_done<D: DeviceDriver>(
-    tree: &dyn Erased<D>,
-    device: usize,
-    after: &After,
-) -> Result<bool, Error<D::Error>> {
-    for ticket in after.as_slice() {
-        let done = driver(tree, device)?.poll(*ticket);
-        if !done.map_err(|error| failed(tree, device, error))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// What an access would move: reserves, plans, and abandons.
@@ -470,7 +644,7 @@ pub(crate) fn plan<D: DeviceDriver>(
         return Err(Error::NoHostStorage);
     }
     let mut transit = Transit::new();
-    reserve(tree, core::slice::from_ref(request), Wait::Yes, &mut transit)?;
+    reserve(tree, core::slice::from_ref(request), Sharing::Refused, Wait::Yes, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     let reservation = &mut entry.reservation;
     tree.with_list(&mut |list| {
@@ -487,12 +661,6 @@ pub(crate) fn plan<D: DeviceDriver>(
                     match (from, reservation.place()) {
                         (0, _) => plan.bytes_up += bytes,
                         (_, 0) => plan.bytes_down += bytes,
-                        // As `stage_through_host` does it.
-                        _ if tree.setup().has_host => {
-                            plan.bytes_down += bytes;
-                            let shared = reservation.place() == 1 && tree.setup().shared;
-                            plan.bytes_up += if shared { 0 } else { bytes };
-                        }
                         _ => plan.bytes_across += bytes,
                     }
                     from
@@ -526,6 +694,7 @@ pub(crate) fn sync<D: DeviceDriver>(
         covers: true,
         granule: 1,
         skip_undefined: true,
+        homing: true,
     };
     on_host(tree, &request, Wait::Yes, false).map(|_| ())
 }

@@ -11,12 +11,13 @@ use super::lock::{Locking, Spin};
 use super::view::View;
 use super::{Element, ops};
 use crate::capacity::{Array, Capacity, Standard};
-use crate::driver::{Contents, CopyBox, Device, DeviceDriver, DropError};
+use crate::coherence::Cursor;
+use crate::driver::{After, Contents, CopyBox, Device, DeviceDriver, DropError, ErrorKind, Ticket};
 use crate::error::{Busy, Error, Holder};
 use crate::region::{Layout, Region, Shape, ViewMap};
 use crate::tree::{
-    Access, Counters, DeviceState, Drawing, Header, Location, MAX_DEVICES, Node, Residency, Setup,
-    State, Work,
+    Access, Counters, DeviceState, Drawing, Header, Location, MAX_DEVICES, Mode, Node, Residency,
+    Setup, State, Work,
 };
 
 type Memory<H> = <<H as Device>::Driver as DeviceDriver>::Memory;
@@ -35,6 +36,8 @@ pub struct Tree<'m, T: Element, H: Device, C: Capacity = Standard, L: Locking = 
     shared: Shared<H, C, L>,
     root: ViewMap,
     discard: bool,
+    /// The access of the parent's that a detached tree lives under. Dropped after the tree has written back.
+    held: Option<Held<'m>>,
     elements: PhantomData<&'m mut [T]>,
 }
 
@@ -83,6 +86,7 @@ struct Shared<H: Device, C: Capacity, L: Locking> {
     setup: Setup,
     timeout: Duration,
     contents: Contents,
+    poison: bool,
     /// Set by dropped views and guards, reaped by the next call. Plain loads and stores, so that cores
     /// without compare-and-swap can do it.
     dropped_nodes: C::NodeFlags,
@@ -179,6 +183,10 @@ impl<H: Device, C: Capacity, L: Locking> Erased<H::Driver> for Shared<H, C, L> {
         self.contents
     }
 
+    fn poisons(&self) -> bool {
+        self.poison
+    }
+
     fn with_list(&self, f: &mut dyn FnMut(&mut [CopyBox])) {
         f(C::List::build(|_| CopyBox::default()).as_mut_slice());
     }
@@ -206,6 +214,7 @@ pub struct Builder<H: Device, C: Capacity = Standard, L: Locking = Spin> {
     count: usize,
     timeout: Duration,
     contents: Contents,
+    poison: bool,
     sizes: PhantomData<fn() -> (C, L)>,
 }
 
@@ -216,7 +225,8 @@ impl<H: Device> Builder<H> {
         if let Some(slot) = devices.first_mut() {
             *slot = Some(device);
         }
-        Self { devices, count: 1, timeout: TIMEOUT, contents: Contents::Zeroed, sizes: PhantomData }
+        let (timeout, contents) = (TIMEOUT, Contents::Zeroed);
+        Self { devices, count: 1, timeout, contents, poison: false, sizes: PhantomData }
     }
 }
 
@@ -234,15 +244,15 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     /// Sizes the tables.
     #[must_use]
     pub fn capacity<C2: Capacity>(self) -> Builder<H, C2, L> {
-        let Self { devices, count, timeout, contents, .. } = self;
-        Builder { devices, count, timeout, contents, sizes: PhantomData }
+        let Self { devices, count, timeout, contents, poison, .. } = self;
+        Builder { devices, count, timeout, contents, poison, sizes: PhantomData }
     }
 
     /// Chooses the lock.
     #[must_use]
     pub fn lock<L2: Locking>(self) -> Builder<H, C, L2> {
-        let Self { devices, count, timeout, contents, .. } = self;
-        Builder { devices, count, timeout, contents, sizes: PhantomData }
+        let Self { devices, count, timeout, contents, poison, .. } = self;
+        Builder { devices, count, timeout, contents, poison, sizes: PhantomData }
     }
 
     /// How long one wait for a device may take: 30 seconds unless said here.
@@ -260,6 +270,14 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         self
     }
 
+    /// Fills bytes with `0xa5` wherever they become stale, and before they are overwritten: for tests, which
+    /// then see whoever reads what is old, and elements that a writer missed.
+    #[must_use]
+    pub fn poison(mut self, on: bool) -> Self {
+        self.poison = on;
+        self
+    }
+
     /// A tree over the caller's memory, which is fresh.
     ///
     /// # Errors
@@ -270,13 +288,79 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         storage: &mut [T],
         shape: Shape,
     ) -> Result<Tree<'_, T, H, C, L>, Failure<H>> {
+        let layout = Self::layout_for::<T>(&shape, storage.len())?;
+        let host = HostSide { base: storage.as_mut_ptr().cast(), owned: None };
+        self.build(layout, host, Setup { host_fresh: true, ..Self::setup(layout) }, None)
+    }
+
+    /// A tree over the caller's memory, which is fresh and never written: what only devices hold stays there,
+    /// and reading it on the host answers [`Error::ReadOnly`] (but [`View::read_into`] some other memory
+    /// works).
+    ///
+    /// # Errors
+    /// As [`over`](Self::over).
+    pub fn over_ref<T: Element>(
+        self,
+        storage: &[T],
+        shape: Shape,
+    ) -> Result<Tree<'_, T, H, C, L>, Failure<H>> {
+        let layout = Self::layout_for::<T>(&shape, storage.len())?;
+        // Never written through: the setup says so, and reservations keep to it.
+        let host = HostSide { base: storage.as_ptr().cast_mut().cast(), owned: None };
+        let setup = Setup { host_fresh: true, host_readonly: true, ..Self::setup(layout) };
+        self.build(layout, host, setup, None)
+    }
+
+    /// A tree without host storage: its bytes live on devices only. Guards answer
+    /// [`Error::NoHostStorage`]; [`View::read_into`] copies out.
+    ///
+    /// # Errors
+    /// As [`over`](Self::over).
+    pub fn device_only<T: Element>(
+        self,
+        shape: Shape,
+    ) -> Result<Tree<'static, T, H, C, L>, Failure<H>> {
         let layout = Layout::new(&shape, size_of::<T>())?;
-        let (needed, given) = (layout.span().div_ceil(size_of::<T>() as u64), storage.len() as u64);
+        let none = HostSide { base: NonNull::<T>::dangling().as_ptr().cast(), owned: None };
+        self.build(layout, none, Setup { has_host: false, ..Self::setup(layout) }, None)
+    }
+
+    fn layout_for<T: Element>(shape: &Shape, given: usize) -> Result<Layout, Failure<H>> {
+        let layout = Layout::new(shape, size_of::<T>())?;
+        let (needed, given) = (layout.span().div_ceil(size_of::<T>() as u64), given as u64);
         if given < needed {
             return Err(crate::region::GeometryError::TooShort { needed, given }.into());
         }
-        let host = HostSide { base: storage.as_mut_ptr().cast(), owned: None };
-        self.build(layout, host, Setup { host_fresh: true, ..Self::setup(layout) }, None)
+        Ok(layout)
+    }
+
+    /// A tree of its own over a view's elements, with device memory of the view's size, whether or not the
+    /// parent has any. Its coordinates are the view's.
+    ///
+    /// Like a host guard of `mode`, it holds the view's bytes until it is closed or dropped; closing brings its
+    /// results home into the parent's host storage. With [`Mode::Read`] several may share bytes, and
+    /// none of them writes at home. With [`Mode::Overwrite`] it starts out as never written.
+    ///
+    /// # Errors
+    /// As opening a host guard of `mode`.
+    pub fn detach<'t, T: Element, D: DeviceDriver>(
+        self,
+        view: &View<'t, T, D>,
+        mode: Mode,
+    ) -> Result<Tree<'t, T, H, C, L>, Failure<H>>
+    where
+        H: Device<Driver = D>,
+    {
+        let (layout, base) = view.host_layout()?;
+        let held = view.hold(mode)?;
+        let setup = Setup {
+            host_fresh: mode.reads(),
+            host_readonly: !mode.writes(),
+            ..Self::setup(layout)
+        };
+        let mut tree = self.build(layout, HostSide { base, owned: None }, setup, None)?;
+        tree.held = held;
+        Ok(tree)
     }
 
     /// A tree over host memory that the first device's driver owns: zeroed, but never written. Where host
@@ -319,6 +403,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             devices: 0,
             has_host: true,
             host_fresh: false,
+            host_readonly: false,
             host_owned: false,
             shared: false,
             host_survives_loss: false,
@@ -374,12 +459,14 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
                 setup,
                 timeout: self.timeout,
                 contents: self.contents,
+                poison: self.poison,
                 dropped_nodes: C::NodeFlags::build(|_| AtomicBool::new(false)),
                 dropped_accesses: C::AccessFlags::build(|_| AtomicBool::new(false)),
                 any_dropped: AtomicBool::new(false),
             },
             root: ViewMap::identity(&root),
             discard: false,
+            held: None,
             elements: PhantomData,
         })
     }
@@ -419,6 +506,11 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         View::root(self.erased(), self.root)
     }
 
+    /// How many devices the tree has.
+    pub fn devices(&self) -> usize {
+        self.shared.setup.devices
+    }
+
     /// A device of the tree.
     pub fn device(&self, index: usize) -> Option<&H::Driver> {
         self.shared.device(index)
@@ -432,56 +524,207 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         ops::sync(self.erased(), self.root_region())
     }
 
-    /// Brings home what only devices hold, then gives their memory back. The tree goes on: the next use of
-    /// a device allocates again.
+    /// Brings home what only devices hold, then gives the memory of all of them back. The tree goes on: the
+    /// next use of a device allocates again.
     ///
     /// # Errors
-    /// [`Error::Busy`] when a guard, a device access or a call holds device memory; what the driver says. Nothing
-    /// is given back then.
+    /// As [`evict`](Self::evict), for the first device that cannot.
     pub fn release(&self) -> Result<(), Failure<H>> {
         for device in 0..self.shared.setup.devices {
-            if device == 0 && self.shared.setup.shared {
-                continue;
-            }
-            let location = Location::Device(device as u8);
-            loop {
-                self.sync()?;
-                let taken = locked(self.erased(), Wait::Yes, |inner| {
-                    if let Some(busy) = inner.state.is_in_use(location) {
-                        return Err(Error::Busy(busy));
-                    }
-                    let mut only_there = false;
-                    inner.state.only_on_device(device, &mut |_| {
-                        only_there = true;
-                        false
-                    });
-                    let changing = inner
-                        .state
-                        .device(device)
-                        .is_some_and(|state| state.residency == Residency::Changing);
-                    if changing {
-                        let region = *inner.state.root();
-                        return Err(Error::Busy(Busy { region, holder: Holder::Call }));
-                    }
-                    if only_there {
-                        return Ok(None);
-                    }
-                    let after = inner.state.all_work(device);
-                    inner.state.forget_device(device);
-                    let memory = inner.memory.get_mut(device).and_then(Option::take);
-                    Ok(Some((memory, after)))
-                })??;
-                // Written between the sync and the look: once more.
-                let Some((memory, after)) = taken else { continue };
-                if let (Some(memory), Some(driver)) = (memory, self.shared.device(device)) {
-                    // SAFETY: taken out of the table, so released once; `after` is all work on it, and no
-                    // access can start more: the table has no memory any more.
-                    unsafe { driver.release(memory, after.as_slice()) };
-                }
-                break;
+            match self.evict(device) {
+                // Not ours to give back.
+                Ok(_) | Err(Error::Wrapped) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Brings home what only a device holds, then gives its memory back; returns how many bytes that freed. The
+    /// tree goes on: the next use of the device allocates again. Memory that the host shares is kept.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when a device access or a call holds the memory; [`Error::NoHostStorage`] when
+    /// there is no home to bring bytes to; [`Error::Wrapped`]; what the driver says. Nothing is given
+    /// back then.
+    pub fn evict(&self, device: usize) -> Result<u64, Failure<H>> {
+        let setup = &self.shared.setup;
+        if device >= setup.devices {
+            return Err(Error::NoDevice { device, devices: setup.devices });
+        }
+        if device == 0 && setup.shared {
+            return Ok(0);
+        }
+        let Some((memory, after)) = self.take_memory(device, false)? else { return Ok(0) };
+        if let Some(driver) = self.shared.device(device) {
+            // SAFETY: taken out of the table, so released once; `after` is all work on it, and no access
+            // can start more: the table has no memory any more.
+            unsafe { driver.release(memory, after.as_slice()) };
+        }
+        locked_surely(self.erased(), |inner| inner.state.counters().evictions += 1);
+        Ok(setup.device.span())
+    }
+
+    /// Takes a device's memory out of the tree, once the host has all that only it held.
+    fn take_memory(
+        &self,
+        device: usize,
+        wrapped: bool,
+    ) -> Result<Option<(Memory<H>, After)>, Failure<H>> {
+        let location = Location::Device(device as u8);
+        loop {
+            self.bring_home(device)?;
+            let taken = locked(self.erased(), Wait::Yes, |inner| {
+                if let Some(busy) = inner.state.is_in_use(location) {
+                    return Err(Error::Busy(busy));
+                }
+                let mut only_there = false;
+                inner.state.only_on_device(device, &mut |_| {
+                    only_there = true;
+                    false
+                });
+                let region = *inner.state.root();
+                let state = inner.state.device(device).copied().unwrap_or_default();
+                match state.residency {
+                    Residency::Changing => {
+                        return Err(Error::Busy(Busy { region, holder: Holder::Call }));
+                    }
+                    Residency::Absent => return Ok(Some(None)),
+                    Residency::Present if state.wrapped && !wrapped => return Err(Error::Wrapped),
+                    Residency::Present if wrapped && !state.wrapped => {
+                        return Err(Error::NotWrapped);
+                    }
+                    Residency::Present => {}
+                }
+                if only_there && !wrapped {
+                    return Ok(None);
+                }
+                let after = inner.state.all_work(device);
+                inner.state.forget_device(device);
+                let memory = inner.memory.get_mut(device).and_then(Option::take);
+                Ok(Some(memory.map(|memory| (memory, after))))
+            })??;
+            // Written between the sync and the look: once more.
+            if let Some(taken) = taken {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Syncs, where there is a home; refuses where something would be lost.
+    fn bring_home(&self, device: usize) -> Result<(), Failure<H>> {
+        if self.shared.setup.has_host {
+            return self.sync();
+        }
+        let mut only_there = false;
+        locked(self.erased(), Wait::Yes, |inner| {
+            inner.state.only_on_device(device, &mut |_| {
+                only_there = true;
+                false
+            });
+        })?;
+        if only_there { Err(Error::NoHostStorage) } else { Ok(()) }
+    }
+
+    /// Makes memory of the caller's the root's memory on a device. Nothing in it counts as fresh until
+    /// [`View::assume_fresh`] says so, or a kernel writes it. The tree never gives it back;
+    /// [`unwrap_device`](Self::unwrap_device) does.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`] when `bytes` do not hold the root, [`Error::Resident`] when the device has memory
+    /// for this tree already.
+    ///
+    /// # Safety
+    /// * `memory` is a live handle of this device's driver for `bytes` bytes, laid out as
+    ///   [`device_layout`](Self::device_layout) says.
+    /// * Until it is unwrapped, or the tree is gone, it is used through this tree only, but for bytes held by a
+    ///   [`DeviceAccess`](crate::DeviceAccess).
+    pub unsafe fn wrap_device(
+        &self,
+        device: usize,
+        memory: Memory<H>,
+        bytes: u64,
+    ) -> Result<(), Failure<H>> {
+        let setup = &self.shared.setup;
+        if device >= setup.devices {
+            return Err(Error::NoDevice { device, devices: setup.devices });
+        }
+        let needed = setup.device.span();
+        if bytes < needed {
+            return Err(Error::TooSmall { needed, given: bytes });
+        }
+        locked(self.erased(), Wait::Yes, |inner| {
+            let Some(state) = inner.state.device(device) else { return Err(Error::Resident) };
+            if state.residency != Residency::Absent || state.lost {
+                return Err(Error::Resident);
+            }
+            state.residency = Residency::Present;
+            state.wrapped = true;
+            if let Some(slot) = inner.memory.get_mut(device) {
+                *slot = Some(memory);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Takes wrapped memory out of the tree again and returns it, when all work on it is done. With host
+    /// storage, what only the device held is brought home first; without, it goes with the memory.
+    ///
+    /// # Errors
+    /// [`Error::LiveViews`] while views are alive, [`Error::NotWrapped`], [`Error::Busy`]; what the driver
+    /// says. The memory stays wrapped then.
+    pub fn unwrap_device(&self, device: usize) -> Result<Memory<H>, Failure<H>> {
+        let (views, region) = locked(self.erased(), Wait::Yes, |inner| {
+            let (mut views, mut hull) = (0, None::<Region>);
+            inner.state.for_each_node(&mut |_, region| {
+                views += 1;
+                hull = Some(hull.map_or(*region, |hull| hull.hull(region)));
+            });
+            (views, hull.unwrap_or_default())
+        })?;
+        if views > 0 {
+            return Err(Error::LiveViews { views, region });
+        }
+        if self.shared.setup.has_host {
+            self.sync()?;
+        }
+        let work = locked(self.erased(), Wait::Yes, |inner| inner.state.all_work(device))?;
+        ops::wait_for(self.erased(), device, &work)?;
+        let (memory, after) = self.take_memory(device, true)?.ok_or(Error::NotWrapped)?;
+        // Accepted between the wait and the taking, if anything.
+        ops::wait_for(self.erased(), device, &after)?;
+        Ok(memory)
+    }
+
+    /// How the root lies in device memory.
+    pub fn device_layout(&self) -> &Layout {
+        &self.shared.setup.device
+    }
+
+    /// Whether a ticket of a launch on a device is done. Never waits.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::Lost`].
+    pub fn poll(&self, device: usize, ticket: Ticket) -> Result<bool, Failure<H>> {
+        let devices = self.shared.setup.devices;
+        let driver = self.shared.device(device).ok_or(Error::NoDevice { device, devices })?;
+        let done = driver.poll(ticket);
+        done.map_err(|error| ops::failed(self.erased(), device, error))
+    }
+
+    /// Submits what was launched so far on a device, without waiting. Reads and waits do it by themselves.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`]; what the driver says.
+    pub fn flush(&self, device: usize) -> Result<(), Failure<H>> {
+        let devices = self.shared.setup.devices;
+        let driver = self.shared.device(device).ok_or(Error::NoDevice { device, devices })?;
+        driver.flush().map_err(|error| ops::failed(self.erased(), device, error))
+    }
+
+    /// Calls `each` with the box of the root that every live view holds, and its depth below the root.
+    pub fn for_each_live_view(&self, mut each: impl FnMut(usize, &Region)) {
+        locked_surely(self.erased(), |inner| inner.state.for_each_node(&mut each));
     }
 
     /// Writes back what only devices hold and gives all memory back.
@@ -489,12 +732,19 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     /// # Errors
     /// The error, with the tree in it: nothing is lost, and closing can be tried again.
     #[allow(clippy::result_large_err)] // it carries the tree
-    pub fn close(self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {
-        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
-        match self.sync() {
+    pub fn close(mut self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {
+        match self.settle() {
             Ok(()) => Ok(()),
             Err(error) => Err(CloseError { tree: self, error }),
         }
+    }
+
+    /// Brings everything home before the tree goes.
+    pub(super) fn settle(&mut self) -> Result<(), Failure<H>> {
+        // Nobody borrows the tree, so guards still in the table were forgotten.
+        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
+        // Storage of the driver's own dies with the tree: nobody could read what was written back.
+        if self.shared.setup.host_owned { Ok(()) } else { self.sync() }
     }
 
     /// Gives all memory back without writing anything home: what only a device holds is meant to be lost.
@@ -519,7 +769,13 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
 
     /// Calls `each` with every box of the root that a lost device took along, and forgets them.
     pub fn take_lost(&self, mut each: impl FnMut(Region)) {
-        locked_surely(self.erased(), |inner| inner.state.take_lost(&mut each));
+        let mut cursor = Cursor::default();
+        while let Some(region) =
+            locked_surely(self.erased(), |inner| inner.state.next_lost(&mut cursor))
+        {
+            each(region);
+        }
+        locked_surely(self.erased(), |inner| inner.state.forget_lost());
     }
 
     /// Verifies the tree's own invariants.
@@ -568,10 +824,7 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> fmt::Debug for Tree<'_, T, 
 
 impl<T: Element, H: Device, C: Capacity, L: Locking> Drop for Tree<'_, T, H, C, L> {
     fn drop(&mut self) {
-        // Nobody borrows the tree, so guards still in the table were forgotten.
-        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
-        // Storage of the driver's own dies with the tree: nobody could read what was written back.
-        if !self.discard && !self.shared.setup.host_owned {
+        if !self.discard {
             self.write_back_or_report();
         }
         for device in 0..self.shared.setup.devices {
@@ -579,6 +832,16 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Drop for Tree<'_, T, H, C, 
                 let after = inner.state.all_work(device);
                 (inner.memory.get_mut(device).and_then(Option::take), after)
             });
+            let wrapped = locked_surely(self.erased(), |inner| {
+                inner.state.device(device).is_some_and(|state| state.wrapped)
+            });
+            if wrapped {
+                // The caller's memory: he may free it once the tree is gone, so nothing may still use it.
+                if let Err(error) = ops::wait_for(self.erased(), device, &after) {
+                    self.report(device, error.kind(), Region::default(), 0);
+                }
+                continue;
+            }
             let shares_storage = device == 0 && self.shared.setup.shared;
             let Some(driver) = self.shared.device(device) else { continue };
             if let Some(memory) = memory.filter(|_| !shares_storage) {
@@ -595,9 +858,16 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Drop for Tree<'_, T, H, C, 
 }
 
 impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
-    fn write_back_or_report(&self) {
-        let Err(error) = self.sync() else { return };
-        let kind = error.kind().unwrap_or(crate::driver::ErrorKind::Other);
+    fn report(&self, device: usize, kind: Option<ErrorKind>, region: Region, elements: u64) {
+        if let Some(driver) = self.shared.device(device) {
+            let bytes = elements * size_of::<T>() as u64;
+            driver.report_drop(DropError { kind: kind.unwrap_or(ErrorKind::Other), region, bytes });
+        }
+    }
+
+    fn write_back_or_report(&mut self) {
+        let Err(error) = self.settle() else { return };
+        let kind = error.kind();
         for device in 0..self.shared.setup.devices {
             let (mut region, mut elements) = (Region::default(), 0u64);
             locked_surely(self.erased(), |inner| {
@@ -607,17 +877,25 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
                     true
                 });
             });
-            if let (true, Some(driver)) = (elements > 0, self.shared.device(device)) {
-                let bytes = elements * size_of::<T>() as u64;
-                driver.report_drop(DropError { kind, region, bytes });
+            if elements > 0 {
+                self.report(device, kind, region, elements);
             }
         }
         // A loss met just now left nothing on the device to count: what it took is in the error.
-        if let (Error::Lost { region: Some(region), .. }, Some(driver)) =
-            (error, self.shared.device(0))
-        {
-            let bytes = region.volume() * size_of::<T>() as u64;
-            driver.report_drop(DropError { kind, region, bytes });
+        if let Error::Lost { region: Some(region), .. } = error {
+            self.report(0, kind, region, region.volume());
         }
+    }
+}
+
+/// An access of another tree, held until this is dropped.
+pub(crate) struct Held<'t> {
+    pub(crate) slots: &'t dyn Slots,
+    pub(crate) slot: usize,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.slots.drop_access(self.slot);
     }
 }

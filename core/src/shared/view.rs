@@ -2,15 +2,18 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::ops::Range;
 
-use super::erased::{Erased, Wait, locked};
-use super::guard::{ReadGuard, WriteGuard};
+use super::erased::{Erased, Wait, locked, locked_surely};
+use super::guard::{ReadGuard, WriteGuard, WrittenGuard};
 use super::launch::Arg;
 use super::ops::{self, Plan};
+use super::tree::Held;
 use super::{DeviceAccess, Element};
+use crate::coherence::Cursor;
 use crate::driver::{CopyBox, DeviceDriver};
 use crate::error::Error;
-use crate::region::{GeometryError, IntoRegion, MAX_RANK, Region, Step, ViewMap};
+use crate::region::{GeometryError, IntoRegion, Layout, MAX_RANK, Region, Step, ViewMap};
 use crate::tree::{Location, Mode, NodeId, Request};
 
 /// A typed handle to a part of a tree: a root, a crop, a slice, with any steps and flips.
@@ -90,6 +93,19 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         self.child(self.map.crop(&ranges.into_region().ok_or(too_many)?)?)
     }
 
+    /// The part inside `range` on one axis, and everything on the others.
+    ///
+    /// # Errors
+    /// As [`crop`](Self::crop).
+    pub fn crop_axis(&self, axis: usize, range: Range<i32>) -> Result<Self, Error<D::Error>> {
+        if axis >= self.rank() {
+            return Err(GeometryError::NoAxis { axis, rank: self.rank() }.into());
+        }
+        let mut region = self.map.region();
+        region.set(axis, range.start, range.end);
+        self.child(self.map.crop(&region)?)
+    }
+
     /// The elements whose coordinate on `axis` is `at`; that axis is hidden.
     ///
     /// # Errors
@@ -130,7 +146,11 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         self.child(self.map.flip(axis)?)
     }
 
-    fn request(&self, location: Location, mode: Mode) -> Request {
+    pub(super) fn tree(&self) -> &'t dyn Erased<D> {
+        self.tree
+    }
+
+    pub(super) fn request(&self, location: Location, mode: Mode) -> Request {
         Request {
             region: self.map.root_region(),
             location,
@@ -138,7 +158,24 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
             covers: self.map.covers_its_box(),
             granule: 1,
             skip_undefined: false,
+            homing: false,
         }
+    }
+
+    /// Where the view lies in host memory: its layout, in its own coordinates, and its lowest byte.
+    pub(super) fn host_layout(&self) -> Result<(Layout, *mut u8), Error<D::Error>> {
+        if !self.tree.setup().has_host {
+            return Err(Error::NoHostStorage);
+        }
+        let layout = self.tree.setup().host.of_view(&self.map)?;
+        let (lowest, _) = self.tree.setup().host.window(&self.map.root_region());
+        Ok((layout, self.tree.host().base.wrapping_add(lowest as usize)))
+    }
+
+    /// Holds the view on the host as a guard of `mode` does.
+    pub(super) fn hold(&self, mode: Mode) -> Result<Option<Held<'t>>, Error<D::Error>> {
+        let slot = self.open(mode, Wait::Yes)?;
+        Ok(slot.map(|slot| Held { slots: self.tree, slot }))
     }
 
     fn open(&self, mode: Mode, wait: Wait) -> Result<Option<usize>, Error<D::Error>> {
@@ -158,6 +195,20 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
     pub fn read(&self) -> Result<ReadGuard<'t, T>, Error<D::Error>> {
         let slot = self.open(Mode::Read, Wait::Yes)?;
         Ok(ReadGuard::new(self.tree, slot, self.map, self.tree.host().base))
+    }
+
+    /// As [`read`](Self::read), where some elements may never have been written (or were lost with a
+    /// device): brings home the rest, and hands out a guard that refuses those.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for [`Error::Undefined`].
+    pub fn read_written(&self) -> Result<WrittenGuard<'t, T, D>, Error<D::Error>> {
+        if self.map.is_empty() {
+            return Ok(WrittenGuard::new(self.tree, None, self.map));
+        }
+        let request = Request { skip_undefined: true, ..self.request(Location::Host, Mode::Read) };
+        let slot = ops::on_host(self.tree, &request, Wait::Yes, true)?;
+        Ok(WrittenGuard::new(self.tree, Some(slot), self.map))
     }
 
     /// Writes every element on the host, without reading any: nothing moves. The elements count as new
@@ -232,6 +283,20 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         mode: Mode,
     ) -> Result<DeviceAccess<'t, D>, Error<D::Error>> {
         DeviceAccess::open(self.tree, self.map, size_of::<T>(), device, mode)
+    }
+
+    /// Calls `each` with boxes, in root coordinates, that together are the part of the view's box that
+    /// `location` holds the newest value of.
+    pub fn for_each_fresh(&self, location: Location, mut each: impl FnMut(Region)) {
+        let region = self.map.root_region();
+        let mut cursor = Cursor::default();
+        let next = |cursor: &mut Cursor| {
+            locked_surely(self.tree, |inner| inner.state.next_fresh(location, &region, cursor))
+        };
+        // One at a time, so that `each` runs without the lock.
+        while let Some(piece) = next(&mut cursor) {
+            each(piece);
+        }
     }
 
     /// What an access would move if it were made now. Moves nothing and changes nothing.

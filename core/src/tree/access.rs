@@ -9,6 +9,15 @@ use crate::region::{PerAxis, Region};
 /// The most views of one launch.
 pub const MAX_VIEWS: usize = 8;
 
+/// Whether the requests of one call may share elements that one of them writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// They may not.
+    Refused,
+    /// They may: the caller keeps them apart.
+    KeptApart,
+}
+
 /// What somebody wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -25,6 +34,9 @@ pub struct Request {
     pub granule: u32,
     /// Whether bytes that nobody holds are left out instead of refused.
     pub skip_undefined: bool,
+    /// Whether it only brings bytes home, and hands them to nobody: then guards at the same place are not in
+    /// the way, since what they hold is fresh there.
+    pub homing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,8 +59,6 @@ pub struct Access {
     /// Whether the map says that the region is fresh at the place. A read that could not be cut is not
     /// recorded: while it is alive, its access vouches for it.
     recorded: bool,
-    /// Whether all that it needs was brought, while the other views of its launch are still under way.
-    brought: bool,
 }
 
 impl Access {
@@ -56,15 +66,9 @@ impl Access {
         self.phase = Phase::Free;
     }
 
-    /// A region at a place that is fresh without the map knowing: of a live read that was not recorded, or
-    /// of another view of the launch under way (others cannot overlap with a reserved access).
-    pub(super) fn fresh_at(&self, place: u8) -> Option<&Region> {
-        let fresh = match self.phase {
-            Phase::Free => false,
-            Phase::Reserved => self.brought,
-            Phase::Live => !self.recorded,
-        };
-        (fresh && self.place == place).then_some(&self.region)
+    /// The region of a live read that the map does not know of, at a place.
+    pub(super) fn unrecorded_at(&self, place: u8) -> Option<&Region> {
+        (self.phase == Phase::Live && !self.recorded && self.place == place).then_some(&self.region)
     }
 }
 
@@ -105,6 +109,11 @@ impl Reservation {
         self.mode
     }
 
+    /// Whether every element of the box is the view's.
+    pub(crate) fn covers(&self) -> bool {
+        self.covers
+    }
+
     /// The place number it was reserved at.
     pub(crate) fn place(&self) -> usize {
         self.place
@@ -128,12 +137,14 @@ impl State<'_> {
     /// Nothing is reserved, and no state changed:
     /// * [`Error::Busy`] when a live access conflicts, or another call is at work on the bytes
     ///   ([`Holder::Call`]: worth waiting for), or a write would have to widen into bytes that a live access holds;
-    /// * [`Error::Overlap`] when two of the requests share elements and one writes;
+    /// * [`Error::Overlap`] when two of the requests share elements and one writes, and `sharing` does not
+    ///   allow it;
     /// * [`Error::Undefined`] when one reads what nobody holds;
     /// * [`Error::Full`] when live guards hold too many slots.
     pub fn reserve(
         &mut self,
         requests: &[Request],
+        sharing: Sharing,
         mut keep: impl FnMut(Reservation),
     ) -> Result<(), Error> {
         if requests.len() > MAX_VIEWS {
@@ -148,13 +159,14 @@ impl State<'_> {
             let extended = self.extended(request);
             self.check_conflicts(&extended, request, &[])?;
             for other in requests.iter().take(i) {
-                if request.mode.writes() || other.mode.writes() {
-                    if let Some(region) = extended.intersection(&self.extended(other)) {
-                        return Err(Error::Overlap { region });
-                    }
+                let written = request.mode.writes() || other.mode.writes();
+                let shared = extended.intersection(&self.extended(other));
+                if let Some(region) = shared.filter(|_| written && sharing == Sharing::Refused) {
+                    return Err(Error::Overlap { region });
                 }
             }
             self.check_defined(request)?;
+            self.check_writable(request)?;
         }
         // All that can be refused by looking has been; what is left may still meet a widening it cannot have.
         // Slots are taken as cuts are made, so that one request's cuts hold while the next is cut.
@@ -206,8 +218,7 @@ impl State<'_> {
             let both_read = !access.mode.writes() && !request.mode.writes();
             // What a guard holds at this very place is fresh here: bringing home the rest of a
             // region touches none of it.
-            let same_place =
-                request.skip_undefined && self.plane(usize::from(access.place)) == plane;
+            let same_place = request.homing && self.plane(usize::from(access.place)) == plane;
             if holder == Holder::Access && (both_read || same_place) {
                 continue;
             }
@@ -222,20 +233,32 @@ impl State<'_> {
         if !request.mode.reads() || request.skip_undefined {
             return Ok(());
         }
-        let map = self.map();
-        let nobody = map.nobody();
-        let mut first = None;
-        map.boxes(&request.region, nobody, &mut Cursor::default(), &mut |piece| {
-            first = Some(piece);
-            false
-        });
-        match first {
+        let nobody = self.map().nobody();
+        match self.next_box(&request.region, nobody, &mut Cursor::default()) {
             None => Ok(()),
             Some(region) => {
+                let map = self.map();
                 let lost = map.touches(&region, Pick::stale(map.lost_plane()));
                 Err(Error::Undefined { region, lost })
             }
         }
+    }
+
+    /// Read-only host storage takes neither writes nor what only devices hold.
+    fn check_writable(&mut self, request: &Request) -> Result<(), Error> {
+        if !self.header.setup.host_readonly || request.location != Location::Host {
+            return Ok(());
+        }
+        if request.mode.writes() {
+            return Err(Error::ReadOnly { region: request.region });
+        }
+        for place in 1..=self.devices.len() {
+            let pick = Pick { stale: plane_bit(0), fresh: plane_bit(self.plane(place)) };
+            if let Some(region) = self.next_box(&request.region, pick, &mut Cursor::default()) {
+                return Err(Error::ReadOnly { region });
+            }
+        }
+        Ok(())
     }
 
     /// Cuts the map for one request and takes a slot.
@@ -267,7 +290,6 @@ impl State<'_> {
             mode: request.mode,
             place: place as u8,
             recorded: false,
-            brought: false,
         };
         Ok(Reservation {
             slot: slot as u16,
@@ -294,18 +316,17 @@ impl State<'_> {
         }
     }
 
-    /// Takes note that everything a reserved access needs was brought.
-    pub fn brought(&mut self, reservation: &Reservation) {
-        if let Some(access) = self.accesses.get_mut(reservation.slot()) {
-            access.brought = true;
-        }
-    }
-
     /// Ends a reservation whose work was accepted: records what is fresh, and enters the work in flight.
     ///
     /// `ran` are the tickets of the work itself (a kernel) on `device`. With `hold` the access stays
     /// alive until [`end`](Self::end).
     pub fn commit(&mut self, reservation: &Reservation, device: usize, ran: &After, hold: bool) {
+        self.record(reservation, device, ran);
+        self.settle(reservation, hold);
+    }
+
+    /// The first half of [`commit`](Self::commit): records, with the access still reserved.
+    pub fn record(&mut self, reservation: &Reservation, device: usize, ran: &After) {
         let plane = self.plane(reservation.place);
         let outer = reservation.outer;
         if reservation.mode.writes() {
@@ -325,8 +346,16 @@ impl State<'_> {
         self.enter_transfers(reservation, device);
         let (reads, writes) = self.planes_of(reservation.place, reservation.mode);
         self.add_work(outer, ran, device, reads, writes);
-        let recorded = self.map().is_fresh(plane, &outer);
+    }
+
+    /// The second half of [`commit`](Self::commit): frees the access, or lets it live.
+    pub fn settle(&mut self, reservation: &Reservation, hold: bool) {
+        let plane = self.plane(reservation.place);
+        let recorded = self.map().is_fresh(plane, &reservation.outer);
         if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            // Bytes beside the region asked for are only written with what they hold: once recorded, they
+            // are nobody's to keep.
+            access.region = reservation.exact;
             access.recorded = recorded;
             access.phase = if hold { Phase::Live } else { Phase::Free };
         }
@@ -364,27 +393,23 @@ impl State<'_> {
         !relied_on
     }
 
-    /// A box of what a device access reads that only other devices hold. What an overwrite covers is not read.
-    pub(crate) fn only_on_other_devices(&mut self, request: &Request) -> Option<Region> {
+    /// A box of what a device access reads that neither it nor the host has, but another device.
+    pub(crate) fn only_on_another(&mut self, request: &Request) -> Option<Region> {
         let to = self.plane(request.location.place());
         let region = self.extended(request);
-        let covered = (!request.mode.reads() && request.covers).then_some(request.region);
-        let mut found = None;
-        for place in 1..=self.devices.len() {
+        (1..=self.devices.len()).find_map(|place| {
             let plane = self.plane(place);
-            if plane == to || plane == 0 {
-                continue;
+            if plane == to || plane == 0 || to == 0 {
+                return None;
             }
             let pick = Pick { stale: plane_bit(to) | plane_bit(0), fresh: plane_bit(plane) };
-            self.map().boxes(&region, pick, &mut Cursor::default(), &mut |piece| {
-                match &covered {
-                    Some(covered) => piece.subtract(covered, &mut |rest| found = Some(rest)),
-                    None => found = Some(piece),
-                }
-                found.is_none()
-            });
-        }
-        found
+            self.next_box(&region, pick, &mut Cursor::default())
+        })
+    }
+
+    /// Whether the map says that the host has all of a region.
+    pub(crate) fn is_fresh_at_home(&mut self, region: &Region) -> bool {
+        self.map().is_fresh(0, region)
     }
 
     /// Whether any access is reserved or alive at a place.

@@ -21,6 +21,8 @@ pub struct Counters {
     pub defined_by_widening: u64,
     /// Device allocations.
     pub allocations: u32,
+    /// Times that device memory was given back while the tree went on.
+    pub evictions: u32,
     /// Kernel launches accepted.
     pub launches: u32,
     /// Copy lists handed to drivers.
@@ -38,9 +40,27 @@ impl Counters {
             bytes_widened: self.bytes_widened.wrapping_sub(earlier.bytes_widened),
             defined_by_widening: self.defined_by_widening.wrapping_sub(earlier.defined_by_widening),
             allocations: self.allocations.wrapping_sub(earlier.allocations),
+            evictions: self.evictions.wrapping_sub(earlier.evictions),
             launches: self.launches.wrapping_sub(earlier.launches),
             lists: self.lists.wrapping_sub(earlier.lists),
         }
+    }
+}
+
+impl core::ops::Add for Counters {
+    type Output = Self;
+
+    /// Both together: for pipelines over several trees.
+    fn add(self, other: Self) -> Self {
+        let zero = Self::default();
+        // What was counted since "minus other".
+        self.since(&zero.since(&other))
+    }
+}
+
+impl core::iter::Sum for Counters {
+    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+        each.fold(Self::default(), |sum, one| sum + one)
     }
 }
 

@@ -26,7 +26,7 @@ impl fmt::Display for Drawing<'_, '_> {
         let root = *state.root();
         write!(f, "root {root}")?;
         let counts = state.header.grid.cells();
-        writeln!(f, ", {counts} cells")?;
+        writeln!(f, ", {counts} cell{}", if counts == 1 { "" } else { "s" })?;
 
         let mut result = Ok(());
         state.for_each_node(&mut |depth, region| {

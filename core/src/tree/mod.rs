@@ -13,7 +13,7 @@ mod nodes;
 mod transfer;
 mod work;
 
-pub use access::{Access, MAX_VIEWS, Request, Reservation};
+pub use access::{Access, MAX_VIEWS, Request, Reservation, Sharing};
 pub use counters::Counters;
 pub use draw::Drawing;
 pub use nodes::{Node, NodeId};
@@ -22,9 +22,9 @@ pub use work::Work;
 
 use core::fmt;
 
-use crate::coherence::{Grid, MAX_PLANES, Map, Planes, plane_bit};
+use crate::coherence::{Cursor, Grid, MAX_PLANES, Map, Pick, Planes, plane_bit};
 use crate::driver::{After, MAX_LANES, Ticket};
-use crate::region::{Layout, Region};
+use crate::region::{Layout, PerAxis, Region};
 
 /// The most devices a tree can have.
 pub const MAX_DEVICES: usize = MAX_PLANES - 2;
@@ -110,6 +110,8 @@ pub struct DeviceState {
     pub residency: Residency,
     /// Whether it is lost. One-way.
     pub lost: bool,
+    /// Whether its memory is the caller's.
+    pub wrapped: bool,
     /// When its memory holds what it was allocated with.
     pub ready: Ticket,
     /// The latest ticket known to be done, lane by lane.
@@ -129,6 +131,8 @@ pub struct Setup {
     pub has_host: bool,
     /// Whether the host bytes hold values from the start.
     pub host_fresh: bool,
+    /// Whether the host storage must not be written.
+    pub host_readonly: bool,
     /// Whether the host storage is the driver's, so that copies run on it after a call returns.
     pub host_owned: bool,
     /// Whether device 0 runs on the host storage itself.
@@ -282,6 +286,7 @@ impl State<'_> {
         }
         if let Some(state) = self.devices.get_mut(device) {
             state.residency = Residency::Absent;
+            state.wrapped = false;
             state.ready = Ticket::DONE;
         }
         for work in self.work.iter_mut().filter(|work| work.is_on(device)) {
@@ -289,18 +294,54 @@ impl State<'_> {
         }
     }
 
-    /// Calls `each` with every box that a lost device took along, and forgets them.
-    pub fn take_lost(&mut self, each: &mut dyn FnMut(Region)) {
-        let root = *self.root();
-        if root.is_empty() {
-            return;
+    /// Whether somebody holds a value for the element at `at`, which is inside the root.
+    pub(crate) fn is_defined(&mut self, at: &PerAxis<i32>) -> bool {
+        let mut one = *self.root();
+        for axis in 0..one.rank() {
+            one.set(axis, at.at(axis), at.at(axis).saturating_add(1));
         }
         let map = self.map();
-        let pick = crate::coherence::Pick::stale(map.lost_plane());
-        map.boxes(&root, pick, &mut Default::default(), &mut |piece| {
-            each(piece);
-            true
+        !map.touches(&one, map.nobody())
+    }
+
+    /// The next box that a lost device took along.
+    pub fn next_lost(&mut self, cursor: &mut Cursor) -> Option<Region> {
+        let root = *self.root();
+        let pick = Pick::stale(self.map().lost_plane());
+        self.next_box(&root, pick, cursor)
+    }
+
+    /// The next box of `region` that is fresh at a location.
+    pub fn next_fresh(
+        &mut self,
+        location: Location,
+        region: &Region,
+        cursor: &mut Cursor,
+    ) -> Option<Region> {
+        if location.place() > self.devices.len() {
+            return None;
+        }
+        let plane = self.plane(location.place());
+        self.next_box(region, Pick { stale: 0, fresh: plane_bit(plane) }, cursor)
+    }
+
+    pub(crate) fn next_box(
+        &mut self,
+        region: &Region,
+        pick: Pick,
+        cursor: &mut Cursor,
+    ) -> Option<Region> {
+        let mut first = None;
+        self.map().boxes(region, pick, cursor, &mut |piece| {
+            let wanted = first.is_none();
+            first = first.or(Some(piece));
+            wanted
         });
+        first
+    }
+
+    /// Forgets which bytes were lost; they stay nobody's.
+    pub fn forget_lost(&mut self) {
         self.map().clear_lost();
     }
 

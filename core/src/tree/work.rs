@@ -73,6 +73,10 @@ impl State<'_> {
         writes: Planes,
     ) {
         for ticket in tickets.as_slice() {
+            let done = self.devices.get(device).and_then(|d| d.done.get(usize::from(ticket.lane)));
+            if done.is_some_and(|done| ticket.value <= *done) {
+                continue;
+            }
             self.add_one(Work { region, ticket: *ticket, device: device as u8, reads, writes });
         }
     }

@@ -199,18 +199,24 @@ fn a_part_of_a_list_can_be_done() {
     assert_eq!(upload(&fault, &[0; 64], memory, &[rows(0, 0, 2, 5, 2, 8)]).map(drop), timeout);
     assert_eq!(changed(&host, memory), [0, 1, 8, 9]);
 
-    let (from, memory) = (host.storage(64).unwrap().memory, fresh());
+    let memory = fresh();
     partial(ErrorKind::Timeout);
     let three = [CopyBox::flat(0, 0, 1), CopyBox::flat(0, 10, 5), CopyBox::flat(0, 20, 9)];
-    assert_eq!(copy(&fault, from, memory, &three).map(drop), timeout);
+    assert_eq!(upload(&fault, &[0; 64], memory, &three).map(drop), timeout);
     assert_eq!(changed(&host, memory), [0, 10, 11]);
+
+    // A copy that fails has done nothing: what it writes may be the only newest value.
+    let (from, memory) = (host.storage(64).unwrap().memory, fresh());
+    partial(ErrorKind::Timeout);
+    assert_eq!(copy(&fault, from, memory, &three).map(drop), timeout);
+    assert_eq!(changed(&host, memory), []);
 
     let mut out = [0xCC; 8];
     partial(ErrorKind::Timeout);
     assert_eq!(download(&fault, from, &mut out, &[CopyBox::flat(0, 0, 8)]), timeout);
     assert_eq!(out, [0, 0, 0, 0, 0xCC, 0xCC, 0xCC, 0xCC]);
 
-    // A fill that fails has done nothing ...
+    // Nor has a fill ...
     let memory = fresh();
     partial(ErrorKind::Timeout);
     let long = [CopyBox::flat(0, 0, 24)];

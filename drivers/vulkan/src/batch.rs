@@ -12,6 +12,14 @@
 //! Submission order alone gives no memory dependency, so this holds across batches too. A batch that opens
 //! while the device is idle begins with a barrier, which costs nothing then.
 //!
+//! An operation that follows a ticket of an imported timeline makes its batch wait for that, and with it all
+//! batches after. So the open batch is sealed first: what was recorded earlier is not delayed.
+//!
+//! # Size
+//!
+//! A batch that grows large submits itself, so that recording without end takes no memory without end; if
+//! that fails, it stays as any other.
+//!
 //! # Failure
 //!
 //! A batch is sealed (ended) and then submitted; a sealed one whose submission fails stays, and is submitted
@@ -25,7 +33,14 @@ use ash::vk;
 use hedgerow::driver::Ticket;
 
 use crate::error::{Result, VulkanError};
-use crate::raw::{Raw, Window};
+use crate::lanes::Lanes;
+use crate::raw::{Raw, Wait, Window};
+
+/// A batch with so many operations submits itself.
+pub(crate) const FULL: u32 = 1024;
+
+/// With so many batches on their way, recording waits for the oldest.
+const CROWD: usize = 256;
 
 /// Sets and storage buffers of one descriptor pool.
 const POOL: (u32, u32) = (64, 1024);
@@ -36,6 +51,12 @@ struct Batch {
     commands: vk::CommandBuffer,
     /// Value of its last operation.
     last: u64,
+    /// How many operations it has.
+    operations: u32,
+    /// Bytes of each belt that it uses.
+    bytes: [u64; 2],
+    /// What it waits for, at most one for each imported timeline.
+    waits: Vec<Wait>,
     /// Its descriptor pools; those from `current` on are empty.
     sets: Vec<vk::DescriptorPool>,
     current: usize,
@@ -46,7 +67,16 @@ impl Batch {
         let pool = raw.create_command_pool()?;
         let commands =
             raw.allocate_commands(pool).inspect_err(|_| raw.destroy_command_pool(pool))?;
-        Ok(Self { pool, commands, last: 0, sets: Vec::new(), current: 0 })
+        Ok(Self {
+            pool,
+            commands,
+            last: 0,
+            operations: 0,
+            bytes: [0; 2],
+            waits: Vec::new(),
+            sets: Vec::new(),
+            current: 0,
+        })
     }
 
     /// Makes it as new. Its work is done.
@@ -56,7 +86,20 @@ impl Batch {
             raw.reset_descriptor_pool(*pool)?;
         }
         self.current = 0;
+        self.operations = 0;
+        self.bytes = [0; 2];
+        self.waits.clear();
         Ok(())
+    }
+
+    /// Follows these as well.
+    fn follow(&mut self, waits: impl Iterator<Item = Wait>) {
+        for (semaphore, value) in waits {
+            match self.waits.iter_mut().find(|(held, _)| *held == semaphore) {
+                Some((_, held)) => *held = value.max(*held),
+                None => self.waits.push((semaphore, value)),
+            }
+        }
     }
 
     fn set(
@@ -102,9 +145,13 @@ pub(crate) struct Recorder {
     flying: VecDeque<Batch>,
     /// Ready to be opened.
     spare: Vec<Batch>,
+    /// Imported timelines.
+    pub(crate) lanes: Lanes,
     recorded: u64,
     submitted: u64,
     ordered: u64,
+    /// Whether the next operation follows everything, whatever its tickets say.
+    fenced: bool,
 }
 
 impl Recorder {
@@ -126,8 +173,28 @@ impl Recorder {
         self.flying.iter().map(|batch| batch.last).find(|last| *last >= value)
     }
 
-    /// Opens a batch where none is open. The one part of recording that can fail.
-    pub(crate) fn open(&mut self, raw: &Raw) -> Result<()> {
+    /// The value to wait for where so many batches are on their way that there should be no more.
+    pub(crate) fn crowd(&self) -> Option<u64> {
+        self.flying.front().filter(|_| self.flying.len() >= CROWD).map(|batch| batch.last)
+    }
+
+    /// Makes the open batch one that follows the imported timelines' tickets in `after`. The one part of
+    /// recording that can fail.
+    pub(crate) fn prepare(&mut self, raw: &Raw, after: &[Ticket]) -> Result<()> {
+        let waits = self.lanes.waits(after)?;
+        if waits.pending {
+            self.seal(raw)?;
+        }
+        self.open(raw)?;
+        if let Some(batch) = self.open.as_mut() {
+            batch.follow(waits.iter());
+            self.lanes.queued(&waits);
+        }
+        Ok(())
+    }
+
+    /// Opens a batch where none is open.
+    fn open(&mut self, raw: &Raw) -> Result<()> {
         if self.open.is_some() {
             return Ok(());
         }
@@ -150,7 +217,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// A descriptor set that lives as long as the open batch, pointed at these windows.
+    /// A descriptor set that lives as long as the open batch, pointed at these windows. For an operation
+    /// with tickets to follow, [`prepare`](Self::prepare) comes first, as it may change what batch is open.
     pub(crate) fn set(
         &mut self,
         raw: &Raw,
@@ -164,47 +232,77 @@ impl Recorder {
         Ok(set)
     }
 
+    /// Makes the next operation follow all before it. For work that nobody has a ticket of.
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+    }
+
     /// Records one operation that follows the tickets in `after`, and names it.
     ///
-    /// Fails only when no batch can be opened; nothing is recorded then.
+    /// Fails only where [`prepare`](Self::prepare) does; nothing is recorded then.
     pub(crate) fn record(
         &mut self,
         raw: &Raw,
         after: &[Ticket],
         commands: impl FnOnce(vk::CommandBuffer),
     ) -> Result<Ticket> {
-        self.open(raw)?;
+        self.prepare(raw, after)?;
         let Some(batch) = self.open.as_mut() else { return Err(VulkanError::Lost) };
-        let follows = after.iter().map(|ticket| ticket.value).max().unwrap_or(0);
-        if follows > self.ordered {
+        let own = after.iter().filter(|ticket| ticket.lane == 0);
+        let follows = own.map(|ticket| ticket.value).max().unwrap_or(0);
+        if follows > self.ordered || self.fenced {
             raw.cmd_order(batch.commands);
             self.ordered = self.recorded;
+            self.fenced = false;
         }
         commands(batch.commands);
         self.recorded += 1;
         batch.last = self.recorded;
+        batch.operations += 1;
+        if batch.operations >= FULL {
+            self.submit_itself(raw);
+        }
         Ok(Ticket { lane: 0, value: self.recorded })
     }
 
-    /// Submits all that is recorded. What fails to be submitted is kept.
-    pub(crate) fn submit(&mut self, raw: &Raw) -> Result<()> {
-        if let Some(batch) = self.open.take() {
-            if batch.last > self.submitted.max(self.sealed.back().map_or(0, |sealed| sealed.last)) {
-                raw.cmd_show_host(batch.commands);
-                if let Err(error) = raw.end(batch.commands) {
-                    warning!("accepted work could not be ended: {}", error);
-                    raw.lose();
-                    self.spare.push(batch);
-                    return Err(VulkanError::Lost);
-                }
-                self.sealed.push_back(batch);
-            } else {
-                // Nothing in it.
-                self.open = Some(batch);
-            }
+    /// Notes that the last operation uses so many bytes of a belt. A batch that uses `most` submits itself.
+    pub(crate) fn weigh(&mut self, raw: &Raw, belt: usize, bytes: u64, most: u64) {
+        // None, where the operation was the one that filled its batch.
+        let Some(batch) = self.open.as_mut().filter(|batch| batch.operations > 0) else { return };
+        batch.bytes[belt] += bytes;
+        if batch.bytes[belt] >= most {
+            self.submit_itself(raw);
         }
-        while let Some(batch) = self.sealed.pop_front() {
-            if let Err(error) = raw.submit(batch.commands, batch.last) {
+    }
+
+    fn submit_itself(&mut self, raw: &Raw) {
+        if let Err(error) = self.submit(raw, self.recorded) {
+            // What was accepted stays so. The next flush or wait tries again, and says so if it fails.
+            warning!("a batch that is full could not be submitted yet: {}", error);
+        }
+    }
+
+    /// Ends the open batch, if there is anything in it.
+    fn seal(&mut self, raw: &Raw) -> Result<()> {
+        let Some(batch) = self.open.take_if(|batch| batch.operations > 0) else { return Ok(()) };
+        raw.cmd_show_host(batch.commands);
+        if let Err(error) = raw.end(batch.commands) {
+            warning!("accepted work could not be ended: {}", error);
+            raw.lose();
+            self.spare.push(batch);
+            return Err(VulkanError::Lost);
+        }
+        self.sealed.push_back(batch);
+        Ok(())
+    }
+
+    /// Submits what is recorded up to `value`, and the rest of its batch. What fails to be submitted is kept.
+    pub(crate) fn submit(&mut self, raw: &Raw, value: u64) -> Result<()> {
+        if value > self.sealed.back().map_or(self.submitted, |sealed| sealed.last) {
+            self.seal(raw)?;
+        }
+        while let Some(batch) = self.sealed.pop_front_if(|_| self.submitted < value) {
+            if let Err(error) = raw.submit(batch.commands, &batch.waits, batch.last) {
                 self.sealed.push_front(batch);
                 return Err(error);
             }

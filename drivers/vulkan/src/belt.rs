@@ -108,6 +108,11 @@ impl Belt {
         self.chunk_bytes
     }
 
+    /// So many bytes of a batch make it worth submitting, well before the belt is full.
+    pub(crate) fn quarter(&self) -> u64 {
+        self.chunk_bytes.saturating_mul(self.most as u64) / 4
+    }
+
     /// A piece of `bytes` bytes, or `None` when all chunks are in use and there may be no more.
     pub(crate) fn reserve(
         &mut self,

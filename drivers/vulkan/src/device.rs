@@ -15,7 +15,9 @@ use hedgerow::driver::{
 use crate::batch::Recorder;
 use crate::belt::{Belt, Lease};
 use crate::error::{Result, VulkanError};
+use crate::features::Features;
 use crate::instance::{Candidate, DeviceInfo, Instance, Options, ValidationLog};
+use crate::lanes;
 use crate::limits::{Limits, LimitsOverride};
 use crate::memory::{Block, Heaps, Kept, Memory, Place, Table};
 use crate::raw::Raw;
@@ -96,7 +98,21 @@ impl VulkanBuilder {
     pub fn open(self) -> Result<Vulkan> {
         let instance = Instance::new(self.options)?;
         let chosen = instance.select(&self.selector)?;
-        let shared = Shared::new(instance, chosen, &self.limits, self.budget)?;
+        let (device, features) = create_device(&instance, &chosen)?;
+        let raw = Raw::open(device, chosen.family)?;
+        self.finish(Parts {
+            raw,
+            features,
+            version: instance.version(&chosen.properties),
+            chosen,
+            instance: instance.raw().clone(),
+            log: instance.log().clone(),
+            own: Some(instance),
+        })
+    }
+
+    pub(crate) fn finish(&self, parts: Parts) -> Result<Vulkan> {
+        let shared = Shared::new(parts, &self.limits, self.budget)?;
         Ok(Vulkan { shared: Arc::new(shared) })
     }
 }
@@ -170,20 +186,6 @@ impl Deadline {
     }
 }
 
-/// Optional features that the device was created with.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(not(feature = "wgsl"), allow(dead_code, reason = "some are asked for by naga alone"))]
-pub(crate) struct Features {
-    pub(crate) int64: bool,
-    pub(crate) int16: bool,
-    pub(crate) int8: bool,
-    pub(crate) float64: bool,
-    pub(crate) float16: bool,
-    pub(crate) storage16: bool,
-    pub(crate) storage8: bool,
-    pub(crate) int64_atomics: bool,
-}
-
 /// Which belt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Which {
@@ -215,6 +217,14 @@ impl State {
         }
     }
 
+    /// Notes that the operation just recorded uses a lease.
+    pub(crate) fn touch(&mut self, raw: &Raw, which: Which, lease: &Lease, value: u64) {
+        let belt = self.belt(which);
+        belt.touch(lease, value);
+        let most = belt.quarter();
+        self.recorder.weigh(raw, which as usize, lease.bytes, most);
+    }
+
     /// A lease, or `None` when there is no room now.
     pub(crate) fn reserve(&mut self, raw: &Raw, which: Which, bytes: u64) -> Result<Option<Lease>> {
         let belt = match which {
@@ -242,12 +252,30 @@ impl State {
     fn collect(&mut self, raw: &Raw) -> Result<()> {
         self.recorder.retire(raw)?;
         let completed = raw.completed();
-        self.table.collect(raw, &mut self.heaps, completed);
+        let lanes = &mut self.recorder.lanes;
+        self.table.collect(raw, &mut self.heaps, |ticket| match ticket.lane {
+            0 => ticket.value <= completed,
+            // One that is unknown, or cannot be asked for now, waits for the end.
+            _ => lanes.is_done(raw, *ticket).unwrap_or(false),
+        });
         for (_, pipeline) in self.pipelines.extract_if(.., |(value, _)| *value <= completed) {
             raw.destroy_pipeline(pipeline);
         }
         Ok(())
     }
+}
+
+/// A device, ready to be used.
+pub(crate) struct Parts {
+    pub(crate) chosen: Candidate,
+    pub(crate) raw: Raw,
+    pub(crate) features: Features,
+    pub(crate) instance: ash::Instance,
+    /// The version in use.
+    pub(crate) version: u32,
+    pub(crate) log: ValidationLog,
+    /// The instance, where it goes with the device.
+    pub(crate) own: Option<Instance>,
 }
 
 /// What all handles of a device share.
@@ -264,21 +292,15 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Signalled when a lease is given back.
     returned: Condvar,
-    instance: Kept<Instance>,
+    instance: Kept<Option<Instance>>,
 }
 
 impl Shared {
-    fn new(
-        instance: Instance,
-        chosen: Candidate,
-        over: &LimitsOverride,
-        budget: Option<u64>,
-    ) -> Result<Self> {
-        let largest = largest_allocation(&instance, &chosen);
+    pub(crate) fn new(parts: Parts, over: &LimitsOverride, budget: Option<u64>) -> Result<Self> {
+        let largest = largest_allocation(&parts);
+        let Parts { chosen, raw, features, instance, log, own, .. } = parts;
         let limits = Limits::new(&chosen.properties.limits, largest, chosen.info.unified, over);
-        let (device, features) = create_device(&instance, &chosen)?;
-        let raw = Raw::new(device, chosen.family)?;
-        let heaps = Heaps::new(instance.raw(), chosen.physical, &chosen.memory, &raw, &limits);
+        let heaps = Heaps::new(&instance, chosen.physical, &chosen.memory, &raw, &limits);
         let heaps = match heaps {
             Ok(heaps) => heaps,
             Err(error) => {
@@ -317,11 +339,11 @@ impl Shared {
             raw,
             info: chosen.info,
             drops: DropLog::new(),
-            log: instance.log().clone(),
+            log,
             budget,
             state: Mutex::new(state),
             returned: Condvar::new(),
-            instance: ManuallyDrop::new(instance),
+            instance: ManuallyDrop::new(own),
         })
     }
 
@@ -335,6 +357,16 @@ impl Shared {
         let mut state = self.lock();
         state.collect(&self.raw)?;
         Ok(state)
+    }
+
+    /// The same, for recording: waits where too many batches are on their way.
+    pub(crate) fn enter_to_record(&self, deadline: Deadline) -> Result<MutexGuard<'_, State>> {
+        loop {
+            let state = self.enter()?;
+            let Some(value) = state.recorder.crowd() else { return Ok(state) };
+            drop(state);
+            self.wait_value(value, deadline)?;
+        }
     }
 
     /// A lease of `bytes`, waiting for room.
@@ -361,15 +393,7 @@ impl Shared {
                 self.wait_value(value, deadline)
             }
             // Other threads hold all chunks. They wait for nobody while they do.
-            None => {
-                let value = state.recorder.recorded();
-                let left = deadline.left();
-                if left.is_zero() {
-                    return Err(VulkanError::Timeout { value, ms: deadline.timeout.as_millis() });
-                }
-                drop(self.returned.wait_timeout(state, left.min(GLANCE)));
-                self.raw.check()
-            }
+            None => self.pause(state, deadline),
         }
     }
 
@@ -392,7 +416,7 @@ impl Shared {
                 return Err(VulkanError::UnknownTicket { lane: 0, value, last });
             }
             if value > state.recorder.submitted() {
-                state.recorder.submit(&self.raw)?;
+                state.recorder.submit(&self.raw, value)?;
             }
             state.recorder.signal(value)
         };
@@ -402,6 +426,36 @@ impl Shared {
             return Ok(());
         }
         Err(VulkanError::Timeout { value, ms: deadline.timeout.as_millis() })
+    }
+
+    /// Waits for any ticket, and submits what it needs.
+    pub(crate) fn wait_ticket(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+        if ticket.lane == 0 {
+            return self.wait_value(ticket.value, deadline);
+        }
+        self.raw.check()?;
+        // Held while waiting, which keeps the timeline from being removed.
+        let found = self.lock().recorder.lanes.find(ticket)?;
+        let lanes::Place::At(semaphore, value) = found else { return Ok(()) };
+        let done = self.raw.wait_on((*semaphore, value), deadline.left());
+        drop(semaphore);
+        if done? {
+            self.lock().recorder.lanes.reached(ticket);
+            return Ok(());
+        }
+        let ms = deadline.timeout.as_millis();
+        Err(VulkanError::Timeout { value: ticket.value, ms })
+    }
+
+    /// Lets go of the state until something is given back, but not for long.
+    pub(crate) fn pause(&self, state: MutexGuard<'_, State>, deadline: Deadline) -> Result<()> {
+        let left = deadline.left();
+        if left.is_zero() {
+            let value = state.recorder.recorded();
+            return Err(VulkanError::Timeout { value, ms: deadline.timeout.as_millis() });
+        }
+        drop(self.returned.wait_timeout(state, left.min(GLANCE)));
+        self.raw.check()
     }
 
     /// Makes a block and notes it in the table; `fill` then sees it, still under the lock.
@@ -415,7 +469,7 @@ impl Shared {
         if bytes > limit {
             return Err(VulkanError::TooLarge { what: "an allocation", bytes, limit });
         }
-        let mut state = self.enter()?;
+        let mut state = self.enter_to_record(Deadline::new(STALL))?;
         let state = &mut *state;
         if let Some(budget) = self.budget {
             let used = state.table.bytes();
@@ -444,8 +498,11 @@ impl Shared {
             }
             other => return other,
         };
-        let Some(value) = self.lock().table.last_dead() else { return Err(error) };
-        self.wait_value(value, Deadline::new(STALL))?;
+        let Some(after) = self.lock().table.last_dead() else { return Err(error) };
+        let deadline = Deadline::new(STALL);
+        for ticket in after.as_slice() {
+            self.wait_ticket(*ticket, deadline)?;
+        }
         make()
     }
 }
@@ -457,8 +514,15 @@ impl Drop for Shared {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let submitted = state.recorder.submitted();
         // Work that was never submitted has no effect that anybody could still see.
+        let deadline = Deadline::new(CLOSING);
         let idle = !raw.really_lost()
-            && (submitted == 0 || raw.wait_once(submitted, CLOSING).unwrap_or(false));
+            && (submitted == 0 || raw.wait_once(submitted, deadline.left()).unwrap_or(false))
+            // Others may use memory of this one for as long as they named.
+            && state
+                .recorder
+                .lanes
+                .all()
+                .all(|wait| raw.wait_once_on(wait, deadline.left()).unwrap_or(false));
         if !idle {
             let bytes = state.table.bytes();
             let why = if raw.really_lost() { "it is lost" } else { "its work did not end in time" };
@@ -481,23 +545,24 @@ impl Drop for Shared {
         // SAFETY: nothing is in flight, and all that was made from the device is destroyed above; kernels
         // hold a handle, so none is left.
         unsafe { self.raw.destroy() };
-        // SAFETY: as for the heaps; the device, its one child, is destroyed.
+        // SAFETY: as for the heaps; the device, its one child, is destroyed with it, or both are somebody
+        // else's.
         unsafe { ManuallyDrop::drop(&mut self.instance) };
     }
 }
 
 /// The largest buffer with memory that the device allows.
-fn largest_allocation(instance: &Instance, chosen: &Candidate) -> u64 {
+fn largest_allocation(parts: &Parts) -> u64 {
     let mut maintenance3 = vk::PhysicalDeviceMaintenance3Properties::default();
     let mut maintenance4 = vk::PhysicalDeviceMaintenance4Properties::default();
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut maintenance3);
-    let has_buffer_size = instance.version(&chosen.properties) >= vk::API_VERSION_1_3;
+    let has_buffer_size = parts.version >= vk::API_VERSION_1_3;
     if has_buffer_size {
         properties = properties.push_next(&mut maintenance4);
     }
     // SAFETY: the device is of this instance, and the structures are ones that its version knows.
     unsafe {
-        instance.raw().get_physical_device_properties2(chosen.physical, &mut properties);
+        parts.instance.get_physical_device_properties2(parts.chosen.physical, &mut properties);
     }
     let buffer = if has_buffer_size { maintenance4.max_buffer_size } else { u64::MAX };
     maintenance3.max_memory_allocation_size.min(buffer)
@@ -506,29 +571,8 @@ fn largest_allocation(instance: &Instance, chosen: &Candidate) -> u64 {
 /// Creates the device with one queue, and with those optional features that kernels may want.
 fn create_device(instance: &Instance, chosen: &Candidate) -> Result<(ash::Device, Features)> {
     let call = |call| move |result| VulkanError::Call { call, result };
-    let mut has11 = vk::PhysicalDeviceVulkan11Features::default();
-    let mut has12 = vk::PhysicalDeviceVulkan12Features::default();
-    let mut has =
-        vk::PhysicalDeviceFeatures2::default().push_next(&mut has11).push_next(&mut has12);
-    // SAFETY: the device is of this instance and speaks Vulkan 1.2, which knows both structures.
-    unsafe { instance.raw().get_physical_device_features2(chosen.physical, &mut has) };
-    let has10 = has.features;
-    if has12.timeline_semaphore == vk::FALSE {
-        return Err(VulkanError::OldDevice {
-            name: chosen.info.name.clone(),
-            reason: String::from("it has no timeline semaphores"),
-        });
-    }
-    let features = Features {
-        int64: has10.shader_int64 == vk::TRUE,
-        int16: has10.shader_int16 == vk::TRUE,
-        int8: has12.shader_int8 == vk::TRUE,
-        float64: has10.shader_float64 == vk::TRUE,
-        float16: has12.shader_float16 == vk::TRUE,
-        storage16: has11.storage_buffer16_bit_access == vk::TRUE,
-        storage8: has12.storage_buffer8_bit_access == vk::TRUE,
-        int64_atomics: has12.shader_buffer_int64_atomics == vk::TRUE,
-    };
+    // SAFETY: the device is of this instance, and one that is chosen speaks Vulkan 1.2.
+    let features = unsafe { Features::of(instance.raw(), chosen) }?;
     // SAFETY: the device is of this instance.
     let extensions =
         unsafe { instance.raw().enumerate_device_extension_properties(chosen.physical) }
@@ -573,10 +617,6 @@ impl Device for Vulkan {
     fn driver(&self) -> &Self {
         self
     }
-}
-
-fn latest(after: &[Ticket]) -> u64 {
-    after.iter().map(|ticket| ticket.value).max().unwrap_or(0)
 }
 
 // SAFETY: memory is a buffer of its own, named by a generation-checked slot (`memory`); zeroing is recorded
@@ -626,7 +666,7 @@ unsafe impl DeviceDriver for Vulkan {
     }
 
     unsafe fn release(&self, memory: Memory, after: &[Ticket]) {
-        self.shared.lock().table.release(memory, latest(after));
+        self.shared.lock().table.release(memory, after);
         // Frees what is free by now. After a loss, that is left to the last handle.
         drop(self.shared.enter());
     }
@@ -677,12 +717,16 @@ unsafe impl DeviceDriver for Vulkan {
 
     fn flush(&self) -> Result<()> {
         let mut state = self.shared.enter()?;
-        state.recorder.submit(&self.shared.raw)
+        let recorded = state.recorder.recorded();
+        state.recorder.submit(&self.shared.raw, recorded)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<bool> {
         let shared = &self.shared;
         shared.raw.check()?;
+        if ticket.lane != 0 {
+            return shared.lock().recorder.lanes.is_done(&shared.raw, ticket);
+        }
         if ticket.value <= shared.raw.completed() {
             return Ok(true);
         }
@@ -695,12 +739,7 @@ unsafe impl DeviceDriver for Vulkan {
     }
 
     fn wait(&self, ticket: Ticket, timeout: Duration) -> Result<()> {
-        let Ticket { lane, value } = ticket;
-        if lane != 0 {
-            let last = self.shared.lock().recorder.recorded();
-            return Err(VulkanError::UnknownTicket { lane, value, last });
-        }
-        self.shared.wait_value(value, Deadline::new(timeout))
+        self.shared.wait_ticket(ticket, Deadline::new(timeout))
     }
 
     fn report_drop(&self, error: DropError) {

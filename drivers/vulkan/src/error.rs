@@ -48,6 +48,46 @@ pub enum VulkanError {
         /// The layer or extension.
         missing: &'static str,
     },
+    /// The physical device of a [`RawDevice`](crate::RawDevice) is not one of its instance.
+    #[error("the physical device is not one that the instance lists")]
+    ForeignDevice,
+    /// The queue family of a [`RawDevice`](crate::RawDevice) does not exist.
+    #[error("queue family {given} does not exist: the device has {families}")]
+    NoFamily {
+        /// The index given.
+        given: u32,
+        /// How many families there are.
+        families: usize,
+    },
+    /// A [`QueueLock`](crate::QueueLock) returned without running the submission. It is kept.
+    #[error("the queue lock returned without running the submission")]
+    QueueLock,
+    /// All lanes for imported timelines are taken.
+    #[error("no lane is left: {most} timelines are imported")]
+    NoLane {
+        /// How many there are.
+        most: usize,
+    },
+    /// The lane of a timeline that was removed, or of another device.
+    #[error("lane {lane} was removed, or belongs to another device")]
+    StaleLane {
+        /// Its index.
+        lane: u8,
+    },
+    /// A null handle was passed.
+    #[error("the {what} is a null handle")]
+    Null {
+        /// What it should be.
+        what: &'static str,
+    },
+    /// A buffer is smaller than what it was wrapped as, or that is nothing.
+    #[error("a buffer with {has} bytes of memory cannot be wrapped as {bytes} bytes")]
+    TooSmall {
+        /// Bytes it was wrapped as.
+        bytes: u64,
+        /// Bytes of memory that it needs.
+        has: u64,
+    },
     /// No room now.
     #[error("out of memory: {bytes} bytes of {place} memory asked for")]
     OutOfMemory {
@@ -123,8 +163,8 @@ pub enum VulkanError {
         /// Its place in the driver's table.
         slot: u32,
     },
-    /// A ticket that this device never gave out.
-    #[error("ticket {lane}:{value} was never given out; the last is 0:{last}")]
+    /// A ticket that this device never gave out, or of a lane without a timeline.
+    #[error("ticket {lane}:{value} was never given out; the last is {lane}:{last}")]
     UnknownTicket {
         /// Its lane.
         lane: u8,
@@ -163,9 +203,16 @@ impl DriverError for VulkanError {
             | Self::NoMatch { .. }
             | Self::OldDevice { .. }
             | Self::NoValidation { .. }
+            | Self::ForeignDevice
+            | Self::NoFamily { .. }
             | Self::NoForm { .. }
             | Self::Kernel { .. } => ErrorKind::Unsupported,
             Self::Views { .. }
+            | Self::QueueLock
+            | Self::NoLane { .. }
+            | Self::StaleLane { .. }
+            | Self::Null { .. }
+            | Self::TooSmall { .. }
             | Self::StaleMemory { .. }
             | Self::UnknownTicket { .. }
             | Self::Allocator { .. } => ErrorKind::Other,

@@ -11,7 +11,7 @@ use crate::error::{Result, VulkanError};
 pub const DEVICE_VARIABLE: &str = "HEDGEROW_VULKAN_DEVICE";
 
 /// The least version that this driver needs, of loader and device.
-const NEEDED: u32 = vk::API_VERSION_1_2;
+pub(crate) const NEEDED: u32 = vk::API_VERSION_1_2;
 
 const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
@@ -111,6 +111,9 @@ pub(crate) struct Candidate {
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) properties: vk::PhysicalDeviceProperties,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
+    /// What its queue families can do.
+    pub(crate) families: Vec<vk::QueueFlags>,
+    /// The first one with compute.
     pub(crate) family: u32,
 }
 
@@ -132,7 +135,7 @@ pub(crate) struct Instance {
     _entry: ash::Entry,
 }
 
-fn version_text(version: u32) -> String {
+pub(crate) fn version_text(version: u32) -> String {
     let (major, minor, patch) = version_parts(version);
     format!("{major}.{minor}.{patch}")
 }
@@ -141,12 +144,70 @@ fn version_parts(version: u32) -> (u32, u32, u32) {
     (vk::api_version_major(version), vk::api_version_minor(version), vk::api_version_patch(version))
 }
 
-fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
+pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
     move |result| VulkanError::Call { call, result }
 }
 
 fn lists(extensions: &[vk::ExtensionProperties], name: &CStr) -> bool {
     extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name))
+}
+
+impl Candidate {
+    /// All devices of an instance, usable or not.
+    ///
+    /// # Safety
+    /// The instance is alive.
+    pub(crate) unsafe fn all(instance: &ash::Instance) -> Result<Vec<Self>> {
+        // SAFETY: the caller's promise.
+        let devices = unsafe { instance.enumerate_physical_devices() }
+            .map_err(failed("vkEnumeratePhysicalDevices"))?;
+        // SAFETY: as above, and the devices are its own.
+        let look = |(index, device)| unsafe { Self::new(instance, index, device) };
+        Ok(devices.into_iter().enumerate().map(look).collect())
+    }
+
+    /// Looks at one device.
+    ///
+    /// # Safety
+    /// The instance is alive, and the device comes from it.
+    unsafe fn new(instance: &ash::Instance, index: usize, physical: vk::PhysicalDevice) -> Self {
+        // SAFETY: the caller's promise.
+        let properties = unsafe { instance.get_physical_device_properties(physical) };
+        // SAFETY: as above.
+        let memory = unsafe { instance.get_physical_device_memory_properties(physical) };
+        // SAFETY: as above.
+        let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
+        let families: Vec<_> = families.into_iter().map(|family| family.queue_flags).collect();
+        let family = families.iter().position(|flags| flags.contains(vk::QueueFlags::COMPUTE));
+        let device_type = match properties.device_type {
+            vk::PhysicalDeviceType::DISCRETE_GPU => DeviceType::Discrete,
+            vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceType::Integrated,
+            vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceType::Virtual,
+            vk::PhysicalDeviceType::CPU => DeviceType::Cpu,
+            _ => DeviceType::Other,
+        };
+        let unusable = if properties.api_version < NEEDED {
+            let found = version_text(properties.api_version);
+            Some(format!("it speaks vulkan {found}, and 1.2 is needed"))
+        } else if family.is_none() {
+            Some(String::from("it has no queue for compute"))
+        } else {
+            None
+        };
+        let info = DeviceInfo {
+            index,
+            name: properties
+                .device_name_as_c_str()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            device_type,
+            api_version: version_parts(properties.api_version),
+            unified: unified(device_type, &memory),
+            unusable,
+        };
+        let family = family.unwrap_or_default() as u32;
+        Self { info, physical, properties, memory, families, family }
+    }
 }
 
 impl Instance {
@@ -238,47 +299,7 @@ impl Instance {
     /// All devices, usable or not.
     pub(crate) fn candidates(&self) -> Result<Vec<Candidate>> {
         // SAFETY: the instance is alive.
-        let devices = unsafe { self.raw.enumerate_physical_devices() }
-            .map_err(failed("vkEnumeratePhysicalDevices"))?;
-        Ok(devices.into_iter().enumerate().map(|(i, d)| self.candidate(i, d)).collect())
-    }
-
-    fn candidate(&self, index: usize, physical: vk::PhysicalDevice) -> Candidate {
-        // SAFETY: the handle comes from this instance.
-        let properties = unsafe { self.raw.get_physical_device_properties(physical) };
-        // SAFETY: as above.
-        let memory = unsafe { self.raw.get_physical_device_memory_properties(physical) };
-        // SAFETY: as above.
-        let families = unsafe { self.raw.get_physical_device_queue_family_properties(physical) };
-        let family = families.iter().position(|f| f.queue_flags.contains(vk::QueueFlags::COMPUTE));
-        let device_type = match properties.device_type {
-            vk::PhysicalDeviceType::DISCRETE_GPU => DeviceType::Discrete,
-            vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceType::Integrated,
-            vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceType::Virtual,
-            vk::PhysicalDeviceType::CPU => DeviceType::Cpu,
-            _ => DeviceType::Other,
-        };
-        let unusable = if properties.api_version < NEEDED {
-            let found = version_text(properties.api_version);
-            Some(format!("it speaks vulkan {found}, and 1.2 is needed"))
-        } else if family.is_none() {
-            Some(String::from("it has no queue for compute"))
-        } else {
-            None
-        };
-        let info = DeviceInfo {
-            index,
-            name: properties
-                .device_name_as_c_str()
-                .map(|name| name.to_string_lossy().into_owned())
-                .unwrap_or_default(),
-            device_type,
-            api_version: version_parts(properties.api_version),
-            unified: unified(device_type, &memory),
-            unusable,
-        };
-        let family = family.unwrap_or_default() as u32;
-        Candidate { info, physical, properties, memory, family }
+        unsafe { Candidate::all(&self.raw) }
     }
 
     /// The device that `selector` chooses: its index, a part of its name in any case, or, when empty, what

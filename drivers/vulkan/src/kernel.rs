@@ -9,8 +9,9 @@ use ash::vk;
 use hedgerow::driver::{ComputeDriver, Dispatch, Form, KernelSource, Ticket};
 
 use crate::belt::Lease;
-use crate::device::{Deadline, Features, Layouts, STALL, Shared, Vulkan, Which};
+use crate::device::{Deadline, Layouts, STALL, Shared, Vulkan, Which};
 use crate::error::{Result, VulkanError};
+use crate::features::Features;
 use crate::layout;
 use crate::limits::PAD;
 use crate::memory::Memory;
@@ -140,14 +141,16 @@ impl Shared {
         after: &[Ticket],
     ) -> Result<Ticket> {
         let raw = &self.raw;
-        let mut state = self.enter()?;
+        let mut state = self.enter_to_record(Deadline::new(STALL))?;
         let state = &mut *state;
         let mut windows = Vec::with_capacity(dispatch.views.len() + 1);
         windows.push(lease.window());
         for view in dispatch.views {
             let block = state.table.get(view.memory)?;
-            // Buffers are padded, and offsets are multiples of the padding: this stays inside.
+            // Buffers are padded, and offsets are multiples of the padding: this stays inside. Only a
+            // wrapped buffer may end before.
             let bytes = view.bytes.max(1).next_multiple_of(PAD);
+            let bytes = bytes.min(block.bytes.saturating_sub(view.offset));
             let limit = self.limits.max_binding;
             if bytes > limit {
                 return Err(VulkanError::TooLarge { what: "a window", bytes: view.bytes, limit });
@@ -157,6 +160,7 @@ impl Shared {
             windows.push(Window { buffer: block.buffer, offset: view.offset, bytes });
         }
         let (set_layout, layout) = kernel.layouts;
+        state.recorder.prepare(raw, after)?;
         let set = state.recorder.set(raw, set_layout, &windows)?;
         let ticket = state.recorder.record(raw, after, |commands| {
             raw.cmd_bind_pipeline(commands, kernel.pipeline);
@@ -166,7 +170,7 @@ impl Shared {
         for view in dispatch.views {
             state.table.touch(view.memory, ticket.value);
         }
-        state.belt(Which::Records).touch(lease, ticket.value);
+        state.touch(raw, Which::Records, lease, ticket.value);
         Ok(ticket)
     }
 }

@@ -9,6 +9,7 @@ use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
 };
 use gpu_allocator::{AllocationError, AllocationSizes, MemoryLocation};
+use hedgerow::driver::{After, Ticket};
 
 use crate::error::{Result, VulkanError};
 use crate::limits::{Limits, PAD};
@@ -124,8 +125,8 @@ pub(crate) struct Block {
     pub(crate) flushes: bool,
     memory: vk::DeviceMemory,
     memory_offset: u64,
-    place: Place,
-    allocation: Allocation,
+    /// What it is for and its memory; `None` for a buffer that is somebody else's.
+    own: Option<(Place, Allocation)>,
 }
 
 // SAFETY: `host` points at mapped memory that the block owns, valid from any thread; who may touch it when
@@ -133,6 +134,24 @@ pub(crate) struct Block {
 unsafe impl Send for Block {}
 
 impl Block {
+    /// Somebody else's buffer, which is only used here.
+    pub(crate) fn wrapped(buffer: vk::Buffer, bytes: u64) -> Self {
+        Self {
+            buffer,
+            bytes,
+            host: None,
+            flushes: false,
+            memory: vk::DeviceMemory::null(),
+            memory_offset: 0,
+            own: None,
+        }
+    }
+
+    /// The bytes that count as handed out.
+    fn counted(&self) -> u64 {
+        if self.own.is_some() { self.bytes } else { 0 }
+    }
+
     /// The atoms of a part, which starts and ends at multiples of the flush alignment.
     pub(crate) fn atoms(&self, offset: u64, bytes: u64) -> Atoms {
         Atoms { memory: self.memory, offset: self.memory_offset + offset, bytes }
@@ -260,15 +279,17 @@ impl Heaps {
             flushes: !coherent || forced,
             memory,
             memory_offset,
-            place,
-            allocation,
+            own: Some((place, allocation)),
         })
     }
 
-    /// Destroys a buffer that nothing uses any more, and frees its memory.
+    /// Destroys a buffer that nothing uses any more, and frees its memory. Forgets it if it is somebody
+    /// else's.
     pub(crate) fn unmake(&mut self, raw: &Raw, block: Block) {
-        raw.destroy_buffer(block.buffer);
-        self.give_back(block.place, block.allocation);
+        if let Some((place, allocation)) = block.own {
+            raw.destroy_buffer(block.buffer);
+            self.give_back(place, allocation);
+        }
     }
 
     fn give_back(&mut self, place: Place, allocation: Allocation) {
@@ -312,14 +333,15 @@ struct Slot {
 pub(crate) struct Table {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    dead: Vec<(u64, Block)>,
-    /// Bytes of all blocks, dead ones included.
+    /// With the last tickets that use each.
+    dead: Vec<(After, Block)>,
+    /// Bytes of all own blocks, dead ones included.
     bytes: u64,
 }
 
 impl Table {
     pub(crate) fn insert(&mut self, block: Block, last: u64) -> Memory {
-        self.bytes += block.bytes;
+        self.bytes += block.counted();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             (self.slots.len() - 1) as u32
@@ -348,7 +370,7 @@ impl Table {
 
     /// Releases a handle. Its memory is freed by [`collect`](Self::collect) once `after` is done, and the
     /// last work that the driver itself recorded on it.
-    pub(crate) fn release(&mut self, memory: Memory, after: u64) {
+    pub(crate) fn release(&mut self, memory: Memory, after: &[Ticket]) {
         if self.get(memory).is_err() {
             warning!("memory {} was released twice", memory.slot);
             return;
@@ -356,14 +378,23 @@ impl Table {
         let slot = &mut self.slots[memory.slot as usize];
         slot.generation = slot.generation.wrapping_add(1);
         if let Some(block) = slot.block.take() {
-            self.dead.push((after.max(slot.last), block));
+            let mut last = After::NONE;
+            last.add(Ticket { lane: 0, value: slot.last });
+            for ticket in after {
+                last.add(*ticket);
+            }
+            self.dead.push((last, block));
         }
         self.free.push(memory.slot);
     }
 
-    /// The last ticket that released memory waits for.
-    pub(crate) fn last_dead(&self) -> Option<u64> {
-        self.dead.iter().map(|(value, _)| *value).max()
+    /// The last tickets that released memory waits for, if any is left.
+    pub(crate) fn last_dead(&self) -> Option<After> {
+        let mut all = After::NONE;
+        for (after, _) in &self.dead {
+            all.extend(after);
+        }
+        (!self.dead.is_empty()).then_some(all)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -371,9 +402,15 @@ impl Table {
     }
 
     /// Frees what was released and is no longer in use.
-    pub(crate) fn collect(&mut self, raw: &Raw, heaps: &mut Heaps, completed: u64) {
-        for (_, block) in self.dead.extract_if(.., |(value, _)| *value <= completed) {
-            self.bytes -= block.bytes;
+    pub(crate) fn collect(
+        &mut self,
+        raw: &Raw,
+        heaps: &mut Heaps,
+        mut is_done: impl FnMut(&Ticket) -> bool,
+    ) {
+        let unused = |(after, _): &mut (After, Block)| after.as_slice().iter().all(&mut is_done);
+        for (_, block) in self.dead.extract_if(.., unused) {
+            self.bytes -= block.counted();
             heaps.unmake(raw, block);
         }
     }

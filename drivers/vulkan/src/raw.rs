@@ -6,18 +6,21 @@
 //! * **R1 Live.** Every handle passed in was made by this `Raw` and is not destroyed: memory, batches,
 //!   belts and pipelines own theirs, and destroy them only when the last ticket that uses them is done.
 //! * **R2 Alone.** Command buffers, pools, descriptor sets and the queue are reached only through the one
-//!   mutex around `State` (or `&mut` in `drop`): nobody else uses them during a call.
+//!   mutex around `State` (or `&mut` in `drop`): nobody else uses them during a call. A queue that is shared
+//!   with its owner is reached only inside the owner's [`QueueLock`] as well.
 //! * **R3 Recording.** A command buffer passed to a `cmd_` wrapper is the open batch's, which is recording;
 //!   its pool's family has compute, hence transfer.
 //! * **R4 Inside.** Offsets and sizes lie inside the buffer: the core promises that for boxes and windows,
 //!   `belt` for its leases, `memory` for whole buffers.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ash::vk;
 
+use crate::adopt::QueueLock;
 use crate::error::{Result, VulkanError};
 
 /// The longest that one `vkWaitSemaphores` may take: then loss is looked at again.
@@ -61,20 +64,49 @@ pub(crate) struct Atoms {
     pub(crate) bytes: u64,
 }
 
+/// A semaphore and the value of it to wait for.
+pub(crate) type Wait = (vk::Semaphore, u64);
+
 /// The device, its one queue, and the timeline that tickets are values of.
 pub(crate) struct Raw {
     device: ash::Device,
+    /// Whether the device is the caller's: never destroyed here, and its queue is shared under this lock.
+    adopted: Option<Arc<dyn QueueLock>>,
     queue: vk::Queue,
     family: u32,
     timeline: vk::Semaphore,
     lost: AtomicU8,
     /// The highest value known to be done, its effects visible to the host.
     completed: AtomicU64,
+    /// How many submissions fail next, for a test.
+    failing: AtomicU32,
 }
 
 impl Raw {
-    /// Takes a device that was created with timeline semaphores and one queue of `family`.
-    pub(crate) fn new(device: ash::Device, family: u32) -> Result<Self> {
+    /// Takes a device that was created with timeline semaphores and one queue of `family`, and is now this
+    /// one's to destroy.
+    pub(crate) fn open(device: ash::Device, family: u32) -> Result<Self> {
+        // SAFETY: the device was created with one queue of this family.
+        let queue = unsafe { device.get_device_queue(family, 0) };
+        Self::new(device, queue, family, None)
+    }
+
+    /// Works on somebody else's device and queue, which has timeline semaphores.
+    pub(crate) fn adopt(
+        device: ash::Device,
+        queue: vk::Queue,
+        family: u32,
+        lock: Arc<dyn QueueLock>,
+    ) -> Result<Self> {
+        Self::new(device, queue, family, Some(lock))
+    }
+
+    fn new(
+        device: ash::Device,
+        queue: vk::Queue,
+        family: u32,
+        adopted: Option<Arc<dyn QueueLock>>,
+    ) -> Result<Self> {
         let mut kind = vk::SemaphoreTypeCreateInfo::default()
             .semaphore_type(vk::SemaphoreType::TIMELINE)
             .initial_value(0);
@@ -84,15 +116,23 @@ impl Raw {
         let timeline = match made {
             Ok(timeline) => timeline,
             Err(result) => {
-                // SAFETY: nothing was made from the device, and nobody else has it.
-                unsafe { device.destroy_device(None) };
+                if adopted.is_none() {
+                    // SAFETY: nothing was made from the device, and nobody else has it.
+                    unsafe { device.destroy_device(None) };
+                }
                 return Err(VulkanError::Call { call: "vkCreateSemaphore", result });
             }
         };
-        // SAFETY: the device was created with one queue of this family.
-        let queue = unsafe { device.get_device_queue(family, 0) };
-        let (lost, completed) = (AtomicU8::new(ALIVE), AtomicU64::new(0));
-        Ok(Self { device, queue, family, timeline, lost, completed })
+        Ok(Self {
+            device,
+            adopted,
+            queue,
+            family,
+            timeline,
+            lost: AtomicU8::new(ALIVE),
+            completed: AtomicU64::new(0),
+            failing: AtomicU32::new(0),
+        })
     }
 
     pub(crate) fn device(&self) -> &ash::Device {
@@ -134,7 +174,12 @@ impl Raw {
         result.map_err(|result| self.fail(call, result))
     }
 
-    // The timeline
+    // Timelines
+
+    /// The timeline that tickets of lane 0 are values of.
+    pub(crate) fn timeline(&self) -> vk::Semaphore {
+        self.timeline
+    }
 
     /// The highest value known to be done.
     pub(crate) fn completed(&self) -> u64 {
@@ -143,15 +188,22 @@ impl Raw {
 
     /// Waits once, loss or not. Whether the value is done.
     pub(crate) fn wait_once(&self, value: u64, time: Duration) -> Result<bool> {
-        let (semaphores, values) = ([self.timeline], [value]);
+        let done = self.wait_once_on((self.timeline, value), time)?;
+        if done {
+            self.completed.fetch_max(value, Ordering::AcqRel);
+        }
+        Ok(done)
+    }
+
+    /// The same for any timeline, which is this one's or was imported and not removed.
+    pub(crate) fn wait_once_on(&self, (semaphore, value): Wait, time: Duration) -> Result<bool> {
+        let (semaphores, values) = ([semaphore], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64);
-        // SAFETY: R1; a timeline may be waited for from any thread.
+        // SAFETY: R1, or alive by the promise of `import_timeline`; a timeline may be waited for from any
+        // thread.
         match unsafe { self.device.wait_semaphores(&info, nanos) } {
-            Ok(()) => {
-                self.completed.fetch_max(value, Ordering::AcqRel);
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             Err(vk::Result::TIMEOUT) => Ok(false),
             Err(result) => Err(self.fail("vkWaitSemaphores", result)),
         }
@@ -159,14 +211,23 @@ impl Raw {
 
     /// Waits for a submitted value, in slices. Whether it is done.
     pub(crate) fn wait(&self, value: u64, timeout: Duration) -> Result<bool> {
+        if value <= self.completed() {
+            return self.check().map(|()| true);
+        }
+        let done = self.wait_on((self.timeline, value), timeout)?;
+        if done {
+            self.completed.fetch_max(value, Ordering::AcqRel);
+        }
+        Ok(done)
+    }
+
+    /// The same for any timeline, as [`wait_once_on`](Self::wait_once_on).
+    pub(crate) fn wait_on(&self, wait: Wait, timeout: Duration) -> Result<bool> {
         let start = Instant::now();
         loop {
             self.check()?;
-            if value <= self.completed() {
-                return Ok(true);
-            }
             let left = timeout.saturating_sub(start.elapsed());
-            if self.wait_once(value, left.min(SLICE))? {
+            if self.wait_once_on(wait, left.min(SLICE))? {
                 return Ok(true);
             }
             if left <= SLICE {
@@ -175,19 +236,53 @@ impl Raw {
         }
     }
 
-    /// Submits a batch that ends with `value`.
-    pub(crate) fn submit(&self, commands: vk::CommandBuffer, value: u64) -> Result<()> {
-        let (buffers, semaphores, values) = ([commands], [self.timeline], [value]);
-        let mut timeline =
-            vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
+    /// Submits a batch that follows `waits` and ends with `value`.
+    pub(crate) fn submit(
+        &self,
+        commands: vk::CommandBuffer,
+        waits: &[Wait],
+        value: u64,
+    ) -> Result<()> {
+        if self.fails_for_a_test() {
+            let result = vk::Result::ERROR_OUT_OF_HOST_MEMORY;
+            return Err(self.fail("vkQueueSubmit", result));
+        }
+        let (semaphores, values): (Vec<_>, Vec<_>) = waits.iter().copied().unzip();
+        let stages = vec![WORK; waits.len()];
+        let (buffers, signals, signalled) = ([commands], [self.timeline], [value]);
+        let mut timeline = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&values)
+            .signal_semaphore_values(&signalled);
         let info = vk::SubmitInfo::default()
+            .wait_semaphores(&semaphores)
+            .wait_dst_stage_mask(&stages)
             .command_buffers(&buffers)
-            .signal_semaphores(&semaphores)
+            .signal_semaphores(&signals)
             .push_next(&mut timeline);
-        // SAFETY: R1, R2; the buffer is ended and not in flight (`batch` submits each once), and values
-        // rise from batch to batch.
-        let result = unsafe { self.device.queue_submit(self.queue, &[info], vk::Fence::null()) };
-        self.checked("vkQueueSubmit", result)
+        let mut result = None;
+        let mut submit = || {
+            // Once, however often a lock calls it.
+            result.get_or_insert_with(|| {
+                // SAFETY: R1, R2; the buffer is ended and not in flight (`batch` submits each once), values
+                // rise from batch to batch, and imported semaphores are alive until they are removed.
+                unsafe { self.device.queue_submit(self.queue, &[info], vk::Fence::null()) }
+            });
+        };
+        match &self.adopted {
+            Some(lock) => lock.with(&mut submit),
+            None => submit(),
+        }
+        self.checked("vkQueueSubmit", result.ok_or(VulkanError::QueueLock)?)
+    }
+
+    /// For a test: the next submissions fail, and reach no queue.
+    pub(crate) fn fail_submissions(&self, count: u32) {
+        self.failing.store(count, Ordering::Release);
+    }
+
+    fn fails_for_a_test(&self) -> bool {
+        let less = |count: u32| count.checked_sub(1);
+        self.failing.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
     // Memory
@@ -512,7 +607,7 @@ impl Raw {
 
     // The end
 
-    /// Destroys the timeline and the device.
+    /// Destroys the timeline, and the device unless it is somebody else's.
     ///
     /// # Safety
     /// * Everything else made from the device is destroyed.
@@ -520,8 +615,10 @@ impl Raw {
     pub(crate) unsafe fn destroy(&self) {
         // SAFETY: nothing is in flight, so nothing signals or waits for it.
         unsafe { self.device.destroy_semaphore(self.timeline, None) };
-        // SAFETY: the caller's promise.
-        unsafe { self.device.destroy_device(None) };
+        if self.adopted.is_none() {
+            // SAFETY: the caller's promise.
+            unsafe { self.device.destroy_device(None) };
+        }
     }
 }
 

@@ -196,6 +196,26 @@ pub(crate) unsafe fn upload(
     after: &[Ticket],
 ) -> Result<Ticket> {
     shared.raw.check()?;
+    // SAFETY: the caller's promise.
+    let result = unsafe { upload_pieces(shared, src, dst, boxes, after) };
+    if result.is_err() {
+        // Some pieces may be recorded, and nobody gets a ticket to follow them.
+        shared.lock().recorder.fence();
+    }
+    result
+}
+
+/// The pieces of an upload, one after another.
+///
+/// # Safety
+/// As [`upload`].
+unsafe fn upload_pieces(
+    shared: &Shared,
+    src: *const u8,
+    dst: Memory,
+    boxes: &[CopyBox],
+    after: &[Ticket],
+) -> Result<Ticket> {
     let mut last = Ticket::DONE;
     for piece in Pieces::new(boxes, piece_bytes(shared)) {
         let lease = shared.reserve(Which::Staging, piece.bytes, Deadline::new(STALL))?;
@@ -205,7 +225,7 @@ pub(crate) unsafe fn upload(
             unsafe { lease.write(at, from, run.bytes) };
         }
         let recorded = lease.flush(&shared.raw).and_then(|()| {
-            let mut state = shared.enter()?;
+            let mut state = shared.enter_to_record(Deadline::new(STALL))?;
             record_upload(&mut state, &shared.raw, &lease, &piece, dst, after)
         });
         shared.give_back(Which::Staging, lease);
@@ -229,8 +249,8 @@ fn record_upload(
             regions.push(lease.offset + at, run.dst, run.bytes);
         }
     })?;
-    state.belt(Which::Staging).touch(lease, ticket.value);
     state.table.touch(dst, ticket.value);
+    state.touch(raw, Which::Staging, lease, ticket.value);
     Ok(ticket)
 }
 
@@ -260,7 +280,7 @@ pub(crate) unsafe fn download(
         loop {
             // As many as there is room for, so that one wait overlaps the copies of the rest.
             while let Some(piece) = pieces.peek() {
-                let mut state = shared.enter()?;
+                let mut state = shared.enter_to_record(deadline)?;
                 let Some(lease) = state.reserve(&shared.raw, Which::Staging, piece.bytes)? else {
                     if coming.is_empty() {
                         shared.make_room(state, Which::Staging, deadline)?;
@@ -318,8 +338,8 @@ fn record_download(
             regions.push(run.src, lease.offset + at, run.bytes);
         }
     })?;
-    state.belt(Which::Staging).touch(lease, ticket.value);
     state.table.touch(src, ticket.value);
+    state.touch(raw, Which::Staging, lease, ticket.value);
     Ok(ticket.value)
 }
 
@@ -331,7 +351,7 @@ pub(crate) fn copy(
     boxes: &[CopyBox],
     after: &[Ticket],
 ) -> Result<Ticket> {
-    let mut state = shared.enter()?;
+    let mut state = shared.enter_to_record(Deadline::new(STALL))?;
     let runs = Runs::new(boxes);
     if runs.clone().next().is_none() {
         return Ok(Ticket::DONE);
@@ -461,7 +481,7 @@ fn record_fill(
     if let Some(lease) = lease {
         lease.flush(raw)?;
     }
-    let mut state = shared.enter()?;
+    let mut state = shared.enter_to_record(Deadline::new(STALL))?;
     let state = &mut *state;
     let buffer = state.table.get(dst)?.buffer;
     let (source, offset, room) = lease.map_or((vk::Buffer::null(), 0, 0), |lease| {
@@ -488,7 +508,7 @@ fn record_fill(
     })?;
     state.table.touch(dst, ticket.value);
     if let Some(lease) = lease {
-        state.belt(Which::Staging).touch(lease, ticket.value);
+        state.touch(raw, Which::Staging, lease, ticket.value);
     }
     Ok(ticket)
 }

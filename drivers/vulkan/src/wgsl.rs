@@ -5,8 +5,8 @@ use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-use crate::device::Features;
 use crate::error::{Result, VulkanError};
+use crate::features::Features;
 
 /// Compiles one entry point.
 pub(crate) fn compile(

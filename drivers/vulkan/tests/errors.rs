@@ -4,7 +4,7 @@ mod common;
 
 use common::{SECONDS, boxed, noise, open_with, silent};
 use hedgerow::driver::{Contents, CopyBox, DeviceDriver, DriverError, ErrorKind, Ticket};
-use hedgerow_vulkan::{LimitsOverride, Vulkan, VulkanError};
+use hedgerow_vulkan::{DEVICE_VARIABLE, LimitsOverride, Vulkan, VulkanError};
 
 #[test]
 fn selects() {
@@ -26,6 +26,41 @@ fn selects() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(&format!("there are 0: {}", list[0].name)), "{error}");
     }
+}
+
+/// The environment chooses where the program does not. A process of its own: the environment is everybody's.
+#[test]
+fn the_environment_selects() {
+    const CHILD: &str = "HEDGEROW_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        match Vulkan::open("") {
+            Ok(gpu) => println!("opened {}", gpu.info().index),
+            Err(error) => println!("failed: {error}"),
+        }
+        // What the program says goes first.
+        println!("by index: {}", Vulkan::open("0").is_ok());
+        return;
+    }
+    let Some(gpu) = open_with(LimitsOverride::default(), None) else { return };
+    let index = gpu.info().index.to_string();
+    let name = gpu.info().name.clone();
+    let program = std::env::current_exe().expect("has a path");
+    let says = |selector: &str| {
+        let output = std::process::Command::new(&program)
+            .args(["--exact", "the_environment_selects", "--nocapture"])
+            .env(CHILD, "1")
+            .env(DEVICE_VARIABLE, selector)
+            .output()
+            .expect("runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for selector in [index.as_str(), name.as_str(), &format!(" {index} ")] {
+        let said = says(selector);
+        assert!(said.contains(&format!("opened {index}")), "{selector}: {said}");
+    }
+    let said = says("no such device");
+    assert!(said.contains("failed: no vulkan device matches \"no such device\""), "{said}");
+    assert!(said.contains("by index: true"), "{said}");
 }
 
 #[test]

@@ -375,7 +375,7 @@ unsafe impl<H: Device> DeviceDriver for Fault<H> {
         self.list(
             boxes,
             1,
-            |_| true,
+            |kind| kind == ErrorKind::DeviceLost,
             |boxes| {
                 // SAFETY: as in `upload`.
                 unsafe { self.inner().copy(src, dst, boxes, after) }
