@@ -349,7 +349,11 @@ fn next_step<D: DeviceDriver>(
     let before = *reservation;
     locked_surely(tree, |inner| {
         *reservation = before;
-        plan_step(inner, reservation, list, tree.devices())
+        let step = plan_step(inner, reservation, list, tree.devices());
+        if step.next == Next::Done {
+            inner.state.brought(reservation);
+        }
+        step
     })
 }
 
@@ -661,6 +665,12 @@ pub(crate) fn plan<D: DeviceDriver>(
                     match (from, reservation.place()) {
                         (0, _) => plan.bytes_up += bytes,
                         (_, 0) => plan.bytes_down += bytes,
+                        // As `stage_through_host` does it.
+                        _ if tree.setup().has_host => {
+                            plan.bytes_down += bytes;
+                            let shared = reservation.place() == 1 && tree.setup().shared;
+                            plan.bytes_up += if shared { 0 } else { bytes };
+                        }
                         _ => plan.bytes_across += bytes,
                     }
                     from

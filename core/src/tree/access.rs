@@ -59,6 +59,8 @@ pub struct Access {
     /// Whether the map says that the region is fresh at the place. A read that could not be cut is not
     /// recorded: while it is alive, its access vouches for it.
     recorded: bool,
+    /// Whether all that it needs was brought, while the other views of its launch are still under way.
+    brought: bool,
 }
 
 impl Access {
@@ -66,9 +68,15 @@ impl Access {
         self.phase = Phase::Free;
     }
 
-    /// The region of a live read that the map does not know of, at a place.
-    pub(super) fn unrecorded_at(&self, place: u8) -> Option<&Region> {
-        (self.phase == Phase::Live && !self.recorded && self.place == place).then_some(&self.region)
+    /// A region at a place that is fresh without the map knowing: of a live read that was not recorded, or
+    /// of another view of the launch under way (others cannot overlap with a reserved access).
+    pub(super) fn fresh_at(&self, place: u8) -> Option<&Region> {
+        let fresh = match self.phase {
+            Phase::Free => false,
+            Phase::Reserved => self.brought && self.mode.reads(),
+            Phase::Live => !self.recorded,
+        };
+        (fresh && self.place == place).then_some(&self.region)
     }
 }
 
@@ -290,6 +298,7 @@ impl State<'_> {
             mode: request.mode,
             place: place as u8,
             recorded: false,
+            brought: false,
         };
         Ok(Reservation {
             slot: slot as u16,
@@ -313,6 +322,13 @@ impl State<'_> {
         let borrowed = source == 0 && !self.header.setup.host_owned;
         if !borrowed {
             reservation.sources |= plane_bit(self.plane(source));
+        }
+    }
+
+    /// Takes note that everything a reserved access needs was brought.
+    pub fn brought(&mut self, reservation: &Reservation) {
+        if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            access.brought = true;
         }
     }
 

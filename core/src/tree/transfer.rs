@@ -114,15 +114,14 @@ impl State<'_> {
         let src = *self.layout(from);
         let dst = *self.layout(place);
         let element = u64::from(dst.element());
-        // What an overwrite covers is not fetched, and live reads that the map does not know of stay
-        // untouched.
+        // What an overwrite covers is not fetched, and what is fresh without the map knowing stays untouched.
         let skip_exact = (!reservation.mode.reads() && reservation.covers).then_some(exact);
         let accesses = &*self.accesses;
         let map =
             crate::coherence::Map { grid: &mut self.header.grid, cuts: self.cuts, bits: self.bits };
         let hole = |i: usize| match i.checked_sub(1) {
             None => Some(skip_exact),
-            Some(i) => accesses.get(i).map(|access| access.unrecorded_at(place as u8).copied()),
+            Some(i) => accesses.get(i).map(|access| access.fresh_at(place as u8).copied()),
         };
 
         let (mut len, mut inside, mut beside) = (0usize, 0u64, 0u64);
