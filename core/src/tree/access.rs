@@ -415,7 +415,7 @@ impl State<'_> {
         let region = self.extended(request);
         (1..=self.devices.len()).find_map(|place| {
             let plane = self.plane(place);
-            if plane == to || plane == 0 || to == 0 {
+            if plane == to || plane == 0 {
                 return None;
             }
             let pick = Pick { stale: plane_bit(to) | plane_bit(0), fresh: plane_bit(plane) };
