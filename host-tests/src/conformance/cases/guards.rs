@@ -158,7 +158,7 @@ fn guards_on_threads_count_to_the_sum<H: Hardware, C: Capacity>(lab: &Lab<'_, H,
                     for round in 0..ROUNDS {
                         let mut done = false;
                         while !done {
-                            let answer = if (round as usize + i) % 2 == 0 {
+                            let answer = if (round as usize + i).is_multiple_of(2) {
                                 add.launch((crop.view.as_update(),), 1).map(drop)
                             } else {
                                 crop.view.update().map(|mut guard| {
