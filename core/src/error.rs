@@ -142,7 +142,7 @@ pub struct Busy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Holder {
-    /// A guard or a device access that is alive.
+    /// A guard or a device access that is alive, or a pending one.
     Access,
     /// A call on another thread that has not finished.
     Call,

@@ -247,7 +247,8 @@ fn views_of_every_kind() {
     let gpu = Host::new();
     let kernel = load(&gpu, 1, stamp);
     type V<'t> = View<'t, i32, Host<'static>>;
-    let makes: [(&str, for<'t> fn(&V<'t>) -> V<'t>); 6] = [
+    type Make = for<'t> fn(&V<'t>) -> V<'t>;
+    let makes: [(&str, Make); 6] = [
         ("crop", |r| r.crop([1..5, 2..4, 3..4]).unwrap().slice(2, 3).unwrap()),
         ("slice", |r| r.slice(0, 2).unwrap()),
         ("step", |r| r.slice(2, 1).unwrap().step_by(0, 2).unwrap().step_by(1, 3).unwrap()),

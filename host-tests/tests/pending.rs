@@ -241,9 +241,14 @@ fn a_read_is_ready_when_the_work_is_done() {
     // It submits once, moves nothing, and holds its bytes.
     let counts = gpu.inner.snapshot();
     assert_eq!((counts.flushes, counts.downloads.calls), (1, 0));
-    is_held_by(left.try_read(), Holder::Call);
-    is_held_by(left.begin_update(), Holder::Call);
-    is_held_by(tree.root().try_overwrite(), Holder::Call);
+    is_held_by(left.try_read(), Holder::Access);
+    is_held_by(left.begin_update(), Holder::Access);
+    is_held_by(tree.root().try_overwrite(), Holder::Access);
+    // Nobody waits for what this thread itself has to poll.
+    is_held_by(left.read(), Holder::Access);
+    is_held_by(left.prefetch(0), Holder::Access);
+    is_held_by(kernel.launch((tree.root().as_overwrite(),), 1), Holder::Access);
+    is_held_by(tree.sync(), Holder::Access);
     // What is beside it goes on; a call that must not wait says what it would wait for.
     is_held_by(right.try_read(), Holder::Work);
 
@@ -342,7 +347,7 @@ fn a_dropped_one_gives_its_bytes_back() {
     let picture = tree.to_string();
     let mut pending = tree.root().begin_update().unwrap();
     assert!(pending.poll().unwrap().is_pending());
-    is_held_by(tree.root().try_read(), Holder::Call);
+    is_held_by(tree.root().try_read(), Holder::Access);
     drop(pending);
     // Also one that was never polled.
     drop(tree.root().begin_overwrite().unwrap());
@@ -371,7 +376,7 @@ fn a_dropped_one_leaves_its_copy_to_the_next() {
     // The host would overwrite what the copy still writes.
     let mut pending = tree.root().begin_overwrite().unwrap();
     assert!(pending.poll().unwrap().is_pending());
-    is_held_by(tree.root().crop([0..1, 0..1]).unwrap().try_overwrite(), Holder::Call);
+    is_held_by(tree.root().crop([0..1, 0..1]).unwrap().try_overwrite(), Holder::Access);
     gpu.finish_all();
     drop(ready(pending.poll()));
     assert_eq!(gpu.waits(), 0);

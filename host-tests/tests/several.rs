@@ -138,10 +138,9 @@ fn launches_on_each_device() {
         let at = 2 * device as i32;
         write[device].launch((rows(&from, at, at + 2).as_overwrite(),), p).unwrap();
     }
-    for device in 0..3 {
-        let at = 2 * device as i32;
+    for (kernel, at) in copy.iter().zip([0, 2, 4]) {
         let args = (rows(&from, at, at + 2).as_read(), rows(&to, at, at + 2).as_overwrite());
-        copy[device].launch(args, 0).unwrap();
+        kernel.launch(args, 0).unwrap();
     }
     // Nothing moved at all: each device had what it read.
     assert_eq!((bytes(from.counters()), bytes(to.counters())), ((0, 0, 0), (0, 0, 0)));

@@ -38,6 +38,9 @@ impl<'t, D: DeviceDriver> Pending<'t, D> {
             let request = view.request(Location::Host, mode);
             let requests = core::slice::from_ref(&request);
             ops::reserve(tree, requests, Sharing::Refused, Wait::No, &mut transit)?;
+            for entry in &transit.entries {
+                locked_surely(tree, |inner| inner.state.park(&entry.reservation));
+            }
         }
         Ok(Self {
             tree,

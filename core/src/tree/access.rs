@@ -61,11 +61,21 @@ pub struct Access {
     recorded: bool,
     /// Whether all that it needs was brought, while the other views of its launch are still under way.
     brought: bool,
+    /// Whether no call is at work on it now: its holder polls when he likes, so nobody should wait for it.
+    parked: bool,
 }
 
 impl Access {
     pub(super) fn free(&mut self) {
         self.phase = Phase::Free;
+    }
+
+    fn holder(&self) -> Option<Holder> {
+        match self.phase {
+            Phase::Free => None,
+            Phase::Reserved if !self.parked => Some(Holder::Call),
+            Phase::Reserved | Phase::Live => Some(Holder::Access),
+        }
     }
 
     /// A region at a place that is fresh without the map knowing: of a live read that was not recorded, or
@@ -218,16 +228,12 @@ impl State<'_> {
             if own.iter().any(|own| usize::from(*own) == slot) {
                 continue;
             }
-            let holder = match access.phase {
-                Phase::Free => continue,
-                Phase::Reserved => Holder::Call,
-                Phase::Live => Holder::Access,
-            };
+            let Some(holder) = access.holder() else { continue };
             let both_read = !access.mode.writes() && !request.mode.writes();
             // What a guard holds at this very place is fresh here: bringing home the rest of a
             // region touches none of it.
             let same_place = request.homing && self.plane(usize::from(access.place)) == plane;
-            if holder == Holder::Access && (both_read || same_place) {
+            if access.phase == Phase::Live && (both_read || same_place) {
                 continue;
             }
             if let Some(region) = access.region.intersection(region) {
@@ -299,6 +305,7 @@ impl State<'_> {
             place: place as u8,
             recorded: false,
             brought: false,
+            parked: false,
         };
         Ok(Reservation {
             slot: slot as u16,
@@ -313,6 +320,13 @@ impl State<'_> {
             transfers: After::NONE,
             sources: 0,
         })
+    }
+
+    /// Takes note that a reservation outlives the call that made it.
+    pub(crate) fn park(&mut self, reservation: &Reservation) {
+        if let Some(access) = self.accesses.get_mut(reservation.slot()) {
+            access.parked = true;
+        }
     }
 
     /// Takes note of an accepted transfer: `tickets` on the access's device, reading `source` (a place)
@@ -373,6 +387,7 @@ impl State<'_> {
             // are nobody's to keep.
             access.region = reservation.exact;
             access.recorded = recorded;
+            access.parked = false;
             access.phase = if hold { Phase::Live } else { Phase::Free };
         }
     }
@@ -432,11 +447,7 @@ impl State<'_> {
     pub fn is_in_use(&self, location: Location) -> Option<Busy> {
         let plane = self.plane(location.place());
         self.accesses.iter().find_map(|access| {
-            let holder = match access.phase {
-                Phase::Free => return None,
-                Phase::Reserved => Holder::Call,
-                Phase::Live => Holder::Access,
-            };
+            let holder = access.holder()?;
             (self.plane(usize::from(access.place)) == plane)
                 .then_some(Busy { region: access.region, holder })
         })
