@@ -338,6 +338,7 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
             cumulative: AtomicBool::new(true),
             spent: Mutex::new(Need::default()),
             alone: AtomicBool::new(true),
+            moves_within: AtomicBool::new(false),
             retried: Mutex::new(None),
             loss: Mutex::new(Loss::Unexpected),
             host_lost_too: !self.host_survives_loss(),
@@ -372,6 +373,8 @@ pub struct Bed<'b, 'm, T: Value, H: Hardware, C: Capacity> {
     spent: Mutex<Need>,
     /// Whether the counts at the drivers are of this tree alone.
     alone: AtomicBool,
+    /// Whether the operation under way copies within a device.
+    moves_within: AtomicBool,
     /// Injected failures of this kind are retried.
     retried: Mutex<Option<ErrorKind>>,
     loss: Mutex<Loss>,
@@ -549,7 +552,7 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
             // What failed attempts moved is moved again.
             return;
         }
-        if ok && self.alone.load(Ordering::Relaxed) {
+        if ok && self.alone.load(Ordering::Relaxed) && !self.moves_within.load(Ordering::Relaxed) {
             assert_eq!(counted, all, "the drivers' bytes and the tree's counters: {moved}");
         }
         if let (true, true, [Ok(plan)]) = (ok, planned, before.plans.as_slice()) {
@@ -926,6 +929,33 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         if self.launch_on(device, T::ADD, &[(patch, Mode::Update)], p).is_some() {
             let values = self.values(patch, |value| value.plus(p));
             self.wrote(patch, device + 1, &values);
+        }
+    }
+
+    /// Fills on the device without a kernel.
+    #[track_caller]
+    pub fn set(&self, patch: &Patch<'_, T, H>, value: T) {
+        let accesses = [(patch, 1, Mode::Overwrite)];
+        // An element of a size that drivers do not fill is copied on the device.
+        self.moves_within.store(true, Ordering::Relaxed);
+        let done = self.operate(&accesses, true, || patch.view.fill_on(0, value));
+        self.moves_within.store(false, Ordering::Relaxed);
+        if done.is_some() {
+            self.wrote(patch, 1, &vec![value; patch.spot.elements.len()]);
+        }
+    }
+
+    /// Copies on the device without a kernel, as if `from` had been read whole before.
+    #[track_caller]
+    pub fn transfer(&self, from: &Patch<'_, T, H>, to: &Patch<'_, T, H>) {
+        let accesses = [(from, 1, Mode::Read), (to, 1, Mode::Overwrite)];
+        // On the device itself bytes are copied too: the driver counts those with the others.
+        self.moves_within.store(true, Ordering::Relaxed);
+        let done = self.operate(&accesses, true, || to.view.copy_from(&from.view, 0));
+        self.moves_within.store(false, Ordering::Relaxed);
+        if done.is_some() {
+            let values = self.values(from, |value| value);
+            self.wrote(to, 1, &values);
         }
     }
 

@@ -12,6 +12,7 @@ mod limits;
 mod programs;
 mod reports;
 mod views;
+mod ways;
 
 use hedgerow::capacity::Capacity;
 
@@ -71,6 +72,7 @@ pub(super) fn all<H: Hardware, C: Capacity>() -> Vec<Case<H, C>> {
     all.extend(guards::cases());
     all.extend(launches::cases());
     all.extend(limits::cases());
+    all.extend(ways::cases());
     all.extend(faults::cases());
     all.extend(programs::cases());
     all
