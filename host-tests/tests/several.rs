@@ -5,6 +5,7 @@ mod common;
 use common::{Counted, Three, add, counted, load, region, relay, stamp, stamped};
 use hedgerow::driver::Kernel;
 use hedgerow::driver::middleware::{Counting, Moved};
+use hedgerow::error::Holder;
 use hedgerow::{Builder, Counters, Error, Location, Mode, Region, Shape, Tree, View};
 use hedgerow_host::Host;
 
@@ -296,4 +297,29 @@ fn too_many_devices() {
     let (mut one, gpu) = (counted(64), &gpus[0]);
     let refused = Builder::new(gpu).device(&gpus[1]).over(&mut one, shape()).map(drop);
     assert!(matches!(refused, Err(Error::NoDevice { device: 1, devices: 1 })));
+}
+
+/// A launch that must not wait sends what the host has, and refuses to fetch what only another device has.
+#[test]
+fn launches_that_never_wait() {
+    let gpus = hosts::<2>(false);
+    let (write, change) = (kernels(&gpus, 1, stamp), kernels(&gpus, 1, add));
+    let mut pixels = counted(64);
+    let tree = builder(&gpus).over(&mut pixels, shape()).unwrap();
+    write[1].try_launch(rows(&tree, 4, 8).as_overwrite(), 3).unwrap();
+    change[0].try_launch(rows(&tree, 0, 4).as_update(), 0).unwrap();
+    assert_eq!(bytes(tree.counters()), (128, 0, 0));
+
+    let whole = change[0].try_launch(tree.root().as_update(), 0);
+    assert!(matches!(whole, Err(Error::Busy(busy)) if busy.holder == Holder::Work), "{whole:?}");
+    assert_eq!(bytes(tree.counters()), (128, 0, 0));
+    let held = rows(&tree, 0, 1).read().unwrap();
+    let over = write[0].try_launch(rows(&tree, 0, 2).as_overwrite(), 4);
+    assert!(matches!(over, Err(Error::Busy(busy)) if busy.holder == Holder::Access), "{over:?}");
+    drop(held);
+
+    // Home again, nothing is in the way any more.
+    tree.sync().unwrap();
+    change[0].try_launch(tree.root().as_update(), 0).unwrap();
+    tree.check().unwrap();
 }

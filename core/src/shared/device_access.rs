@@ -75,7 +75,7 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         }
         ops::reserve(tree, requests, Sharing::Refused, ops::Wait::Yes, &mut transit)?;
         let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
-        let memory = ops::memory(tree, device)?;
+        let memory = ops::memory(tree, device, ops::Wait::Yes)?;
         ops::bring(tree, &mut entry.reservation, Some(memory), ops::Wait::Yes)?;
         if fill == Filled::Later {
             poison::before_overwrite(tree, &mut entry.reservation)?;

@@ -339,7 +339,8 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     ///
     /// Like a host guard of `mode`, it holds the view's bytes until it is closed or dropped; closing brings its
     /// results home into the parent's host storage. With [`Mode::Read`] several may share bytes, and
-    /// none of them writes at home. With [`Mode::Overwrite`] it starts out as never written.
+    /// none of them writes at home: what kernels write in such a tree stays on its device, for
+    /// [`View::read_into`], and goes with [`discard`](Tree::discard). With [`Mode::Overwrite`] it starts out as never written.
     ///
     /// # Errors
     /// As opening a host guard of `mode`.
@@ -732,7 +733,8 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         locked_surely(self.erased(), |inner| inner.state.for_each_node(&mut each));
     }
 
-    /// Writes back what only devices hold and gives all memory back.
+    /// Writes back what only devices hold and gives all memory back. Views and guards borrow the tree, so they
+    /// must be gone; a view that was shadowed (`let v = v.crop(..)?`) lives to the end of its block.
     ///
     /// # Errors
     /// The error, with the tree in it: nothing is lost, and closing can be tried again.
