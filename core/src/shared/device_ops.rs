@@ -13,15 +13,19 @@ use crate::region::{Layout, MAX_RANK, ViewMap};
 use crate::tree::{Location, MAX_VIEWS, Mode, Sharing};
 
 impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
-    /// Makes the view fresh on a device of the tree, without holding it there. Returns when the transfers
-    /// are accepted; the ticket is that of the last.
+    /// Makes the view fresh on a device of the tree, without holding it there, and has the transfers start.
+    /// Returns when they are accepted, with the ticket after which the view is there: for
+    /// [`Tree::poll`](crate::Tree::poll) and [`Tree::wait`](crate::Tree::wait). What only another device
+    /// has is waited for, where it has to come through the host.
     ///
     /// # Errors
     /// As for a launch that reads the view.
     pub fn prefetch(&self, device: usize) -> Result<Ticket, Error<D::Error>> {
         let access = self.on_device(device, Mode::Read)?;
-        let last = access.transfers().iter().max_by_key(|ticket| ticket.value);
-        Ok(last.copied().unwrap_or(Ticket::DONE))
+        // One lane's transfers follow another's, so the latest stands for all.
+        let last = access.after().iter().max_by_key(|ticket| ticket.value).copied();
+        ops::flush(self.tree(), device)?;
+        Ok(last.unwrap_or(Ticket::DONE))
     }
 
     /// Writes `value` to every element, on a device of the tree.

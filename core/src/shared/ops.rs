@@ -19,7 +19,8 @@ pub struct Plan {
     pub bytes_up: u64,
     /// Bytes from a device to the host, of the region asked for.
     pub bytes_down: u64,
-    /// Bytes from device to device, of the region asked for.
+    /// Bytes straight from device to device, of the region asked for; by way of the host they count as
+    /// down and up.
     pub bytes_across: u64,
     /// Bytes moved beside the region asked for (granules, gaps, widening).
     pub bytes_widened: u64,

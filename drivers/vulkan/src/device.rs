@@ -32,7 +32,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// How often a wait for another thread's lease looks up.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// A Vulkan device: a cheap handle, all clones of which are the same driver.
+/// A Vulkan device: a cheap handle, all clones of which are the same driver. Devices opened apart do not copy
+/// from each other directly (no [`peer_copies`](hedgerow::driver::Caps::peer_copies)).
 ///
 /// The last handle waits for what is in flight, then frees everything; see the crate's documentation.
 #[derive(Clone)]
