@@ -671,7 +671,7 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     /// [`unwrap_device`](Self::unwrap_device) does.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] when `bytes` do not hold the root, [`Error::Resident`] when the device has memory
+    /// [`Error::TooSmall`] when `bytes` do not hold the root, [`Error::Misaligned`] when they do not suit `T`, [`Error::Resident`] when the device has memory
     /// for this tree already.
     ///
     /// # Safety
@@ -692,6 +692,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         let needed = setup.device.span();
         if bytes < needed {
             return Err(Error::TooSmall { needed, given: bytes });
+        }
+        let alignment = self.shared.device(device).map_or(1, |driver| driver.alignment(memory));
+        if alignment < align_of::<T>() as u64 {
+            return Err(Error::Misaligned { align: align_of::<T>() });
         }
         locked(self.erased(), Wait::Yes, |inner| {
             let Some(state) = inner.state.device(device) else { return Err(Error::Resident) };
@@ -776,6 +780,16 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     ///
     /// # Errors
     /// The error, with the tree in it: nothing is lost, and closing can be tried again.
+    ///
+    /// ```compile_fail
+    /// # use hedgerow::{Builder, Mode, Shape, Tree, driver::null::Null};
+    /// # let (gpu, mut image) = (Null::new(), [0u8; 4]);
+    /// let tree = Tree::over(&mut image, Shape::packed([4]), &gpu).unwrap();
+    /// let own = Builder::new(&gpu).detach(&tree.root(), Mode::Update).unwrap();
+    /// let _ = tree.close(); // the detached tree still borrows it
+    /// let _ = own.close();
+    /// ```
+    ///
     /// `tree.close().map_err(|failed| failed.error)?` lets the tree go, with a drop's attempt to write back.
     #[allow(clippy::result_large_err)] // it carries the tree
     pub fn close(mut self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {

@@ -359,6 +359,10 @@ unsafe impl DeviceDriver for Host<'_> {
         Ok(Storage { memory, host: memory.start, shared: self.caps.unified })
     }
 
+    fn alignment(&self, _: HostMemory) -> u64 {
+        pool::ALIGN as u64
+    }
+
     unsafe fn release(&self, memory: HostMemory, _after: &[Ticket]) {
         self.check(memory, []);
         // SAFETY: the memory is live and its last user has given it up, as the caller promises; all of

@@ -666,6 +666,11 @@ unsafe impl DeviceDriver for Vulkan {
         Ok(Storage { memory, host, shared })
     }
 
+    fn alignment(&self, _: Memory) -> u64 {
+        // What windows are aligned to, the driver's rules for buffers give every buffer.
+        u64::from(self.caps().bind_align)
+    }
+
     unsafe fn release(&self, memory: Memory, after: &[Ticket]) {
         self.shared.lock().table.release(memory, after);
         // Frees what is free by now. After a loss, that is left to the last handle.
