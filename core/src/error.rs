@@ -240,10 +240,10 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::Geometry(error) => error.fmt(f),
             Self::Busy(busy) => busy.fmt(f),
             Self::Full { table: Table::Nodes, capacity } => {
-                write!(f, "all {capacity} nodes are held by live views")
+                write!(f, "live views hold all {capacity} nodes of the tree's capacity (the root's is one)")
             }
             Self::Full { table: Table::Guards, capacity } => {
-                write!(f, "all {capacity} accesses are held by live guards")
+                write!(f, "live guards hold all {capacity} accesses of the tree's capacity")
             }
             Self::Undefined { region, lost: false } => write!(f, "{region} was never written"),
             Self::Undefined { region, lost: true } => {
@@ -251,8 +251,12 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::StaleHandle => f.write_str("the handle's node or access is gone"),
             Self::Misaligned { align } => write!(f, "the storage is not aligned to {align} bytes"),
-            Self::WrongDriver => f.write_str("views or kernel belong to different drivers"),
-            Self::NoDevice { device, devices } => write!(f, "no device {device} of {devices}"),
+            Self::WrongDriver => f.write_str(
+                "views or kernel belong to different drivers (or to one device opened twice: clone its handle)",
+            ),
+            Self::NoDevice { device, devices } => {
+                write!(f, "device {device} asked for, where there is room for or are {devices}")
+            }
             Self::SameDevice { device } => {
                 write!(f, "device {device} is one that the tree already has")
             }

@@ -113,6 +113,10 @@ pub(crate) fn bind<D: DeviceDriver>(
     Binding { memory, offset, bytes, geometry, element: arg.element as u32, mode: arg.mode }
 }
 
+#[diagnostic::on_unimplemented(
+    message = "a launch takes `Arg`s of this driver, not `{Self}`",
+    note = "say what the kernel does with a view: `as_read()`, `as_overwrite()` or `as_update()`; several go in a tuple"
+)]
 /// What a launch takes: one argument, a tuple of up to eight, an array, or a slice.
 pub trait Args<'t, D: DeviceDriver> {
     /// Calls `f` with the arguments in order.

@@ -517,8 +517,8 @@ unsafe impl ComputeDriver for Host<'_> {
         }
         // SAFETY: the windows are inside live memory, whose every byte was written when it was handed
         // out, and free of conflicting use for the whole call, as the caller promises.
-        let call = unsafe { HostCall::new(&views, dispatch.params) };
-        kernel(&call).map_err(HostError::Kernel)?;
+        let ran = unsafe { HostCall::run(*kernel, &views, dispatch.params) };
+        ran.map_err(HostError::Kernel)?;
         Ok(self.ticket())
     }
 }

@@ -806,8 +806,9 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
                 }, else None);
                 assert_eq!(found, Some(*value), "by coordinate {at:?}");
             }
-            let rows: Vec<T> = guard.rows().flatten().copied().collect();
-            assert!(rows.is_empty() || rows == values, "by rows");
+            if let Some(rows) = guard.rows() {
+                assert!(rows.flatten().eq(values.iter()), "by rows");
+            }
         }
     }
 
@@ -824,7 +825,10 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         match p.rem_euclid(3) {
             0 => assert_eq!(guard.copy_from_slice(&values), values.len(), "elements copied"),
             1 => {
-                by_rank!(patch.spot.rank(), N => guard.fill_with(|at: [i32; N]| T::of(code(&at, p))), else {})
+                let written = by_rank!(patch.spot.rank(), N => {
+                    guard.fill_with(|at: [i32; N]| T::of(code(&at, p)))
+                }, else 0);
+                assert_eq!(written, values.len() as u64, "elements filled");
             }
             _ => {
                 for (at, value) in coordinates.iter().zip(&values) {
@@ -846,22 +850,18 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         let accesses = [(patch, HOST, Mode::Update)];
         let Some(mut guard) = self.operate(&accesses, true, || patch.view.update()) else { return };
         let values = self.values(patch, |value| value.plus(p));
-        let by_row: usize = guard
-            .rows_mut()
-            .map(|row| {
-                for value in row.iter_mut() {
-                    *value = value.plus(p);
-                }
-                row.len()
-            })
-            .sum();
-        if by_row == 0 {
+        if let Some(rows) = guard.rows_mut() {
+            let mut changed = 0;
+            for row in rows {
+                row.iter_mut().for_each(|value| *value = value.plus(p));
+                changed += row.len();
+            }
+            assert_eq!(changed, values.len(), "elements of all rows");
+        } else {
             let mut values: Vec<T> = vec![bytemuck::Zeroable::zeroed(); values.len()];
             guard.copy_to_slice(&mut values);
             let values: Vec<T> = values.into_iter().map(|value| value.plus(p)).collect();
             guard.copy_from_slice(&values);
-        } else {
-            assert_eq!(by_row, values.len(), "elements of all rows");
         }
         drop(guard);
         self.wrote(patch, HOST, &values);

@@ -258,7 +258,7 @@ fn i09_disjoint_guards_live_at_once<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
         let mut guards: Vec<_> =
             parts.iter().map(|part| part.view.update().expect("a guard")).collect();
         for guard in &mut guards {
-            for row in guard.rows_mut() {
+            for row in guard.rows_mut().expect("rows") {
                 row.iter_mut().for_each(|value| *value += 5);
             }
         }

@@ -326,7 +326,7 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
             }
             std::thread::yield_now();
         };
-        for row in guard.rows_mut() {
+        for row in guard.rows_mut().expect("rows") {
             row.iter_mut().for_each(|value| *value += 1);
         }
         drop((guard, writing));
