@@ -110,7 +110,7 @@ fn guards_that_read_let_launches_read<H: Hardware, C: Capacity>(lab: &Lab<'_, H,
 
 fn guards_on_two_threads_write_disjoint_rows<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     // With room to cut: short of it, one row's write may have to widen into the other's.
-    lab.run_on::<i32, Pair>(&[&lab.rig], &Plot::packed(&[64, 16]), |bed| {
+    lab.run_on::<i32, Pair>(&lab.rigs(), &Plot::packed(&[64, 16]), |bed| {
         let root = bed.root();
         bed.fill(&root, 1);
         bed.read(&root);

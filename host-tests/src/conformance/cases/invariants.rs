@@ -89,7 +89,7 @@ fn i02_what_any_view_writes_every_overlapping_view_sees<H: Hardware, C: Capacity
 
 /// Whatever the row's capacity: one word, two cuts.
 fn i03_one_cell_is_enough_to_be_right<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
-    lab.run_on::<i32, Tight>(&[&lab.rig], &Plot::packed(&[24, 24]), |bed| {
+    lab.run_on::<i32, Tight>(&lab.rigs(), &Plot::packed(&[24, 24]), |bed| {
         bed.inexact();
         let root = bed.root();
         start(bed);
@@ -109,7 +109,7 @@ fn i03_one_cell_is_enough_to_be_right<H: Hardware, C: Capacity>(lab: &Lab<'_, H,
 }
 
 fn i03_widening_is_counted<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
-    lab.run_on::<i32, Tight>(&[&lab.rig], &Plot::packed(&[24, 24]), |bed| {
+    lab.run_on::<i32, Tight>(&lab.rigs(), &Plot::packed(&[24, 24]), |bed| {
         bed.inexact();
         let root = bed.root();
         start(bed);

@@ -78,6 +78,13 @@ pub(super) fn all<H: Hardware, C: Capacity>() -> Vec<Case<H, C>> {
     all
 }
 
+/// Why a case is of no use on trees of two devices, for those that are about one by their nature.
+pub(super) fn one_device(name: &str) -> Option<&'static str> {
+    ONE_DEVICE.iter().find(|(_, names)| names.contains(&name)).map(|(reason, _)| *reason)
+}
+
+static ONE_DEVICE: &[(&str, &[&str])] = &[];
+
 /// Gives every element a value on the host, where the storage starts without.
 fn start<T: Value, H: Hardware, C: Capacity>(bed: &Bed<'_, '_, T, H, C>) {
     if bed.model().value(0).is_none() {
