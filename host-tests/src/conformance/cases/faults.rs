@@ -8,7 +8,7 @@ use hedgerow::driver::{DeviceDriver, ErrorKind};
 use hedgerow::{CloseError, Error, Shape};
 
 use super::super::kernels;
-use super::super::lab::{Bed, Hardware, Lab, Pair, Plot, Skip, Storage, lock};
+use super::super::lab::{Bed, Hardware, Lab, Pair, Plot, Rig, Skip, Storage, lock};
 use super::start;
 
 super::cases! {
@@ -24,6 +24,7 @@ super::cases! {
         faults_after_a_loss_the_host_goes_on,
         faults_discard_moves_nothing;
     borrowed:
+        faults_discard_leaves_what_became_stale,
         faults_drop_writes_back,
         faults_drop_reports_what_it_could_not_write_back,
         faults_close_gives_the_tree_back,
@@ -63,25 +64,28 @@ pub(super) fn fail_every_call<H: Hardware, C: Capacity>(
     partial: bool,
 ) {
     lab.run(&plot(), program);
-    for k in 1.. {
-        let fired = Cell::new(false);
-        lab.run(&plot(), |bed| {
-            bed.retry(kind);
-            arm(lab, k, kind, partial);
-            program(bed);
-            fired.set(lab.rig.inner().fired());
-            lab.rig.inner().disarm();
-        });
-        assert_eq!(lab.rig.snapshot().live(), 0, "call {k}");
-        if !fired.get() {
-            assert!(k > 10 || lab.is_shared(), "a program of {k} calls is no test");
-            return;
+    for rig in lab.rigs() {
+        for k in 1.. {
+            let fired = Cell::new(false);
+            lab.run(&plot(), |bed| {
+                bed.retry(kind);
+                arm(rig, k, kind, partial);
+                program(bed);
+                fired.set(rig.inner().fired());
+                rig.inner().disarm();
+            });
+            assert_eq!(rig.snapshot().live(), 0, "call {k}");
+            if !fired.get() {
+                let few = 10 / lab.rigs().len() as u32;
+                assert!(k > few || lab.is_shared(), "a program of {k} calls is no test");
+                break;
+            }
         }
     }
 }
 
-fn arm<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>, k: u32, kind: ErrorKind, partial: bool) {
-    let fault = lab.rig.inner();
+fn arm<H: Hardware>(rig: &Rig<H>, k: u32, kind: ErrorKind, partial: bool) {
+    let fault = rig.inner();
     if partial { fault.arm_partial(k, kind) } else { fault.arm(k, kind) }
 }
 
@@ -103,23 +107,25 @@ fn faults_half_a_copy_list_then_timeout<H: Hardware, C: Capacity>(lab: &Lab<'_, 
 
 fn lose_at_every_call<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>, partial: bool) {
     lab.run(&plot(), program);
-    for k in 1.. {
-        let fired = Cell::new(false);
-        lab.run(&plot(), |bed| {
-            bed.expect_loss();
-            arm(lab, k, ErrorKind::DeviceLost, partial);
-            program(bed);
-            fired.set(lab.rig.inner().fired());
-            lab.rig.inner().disarm();
-            if bed.met_loss() {
-                bed.take_lost();
-                // Without the device, the host part of the program still runs.
+    for rig in lab.rigs() {
+        for k in 1.. {
+            let fired = Cell::new(false);
+            lab.run(&plot(), |bed| {
+                bed.expect_loss();
+                arm(rig, k, ErrorKind::DeviceLost, partial);
                 program(bed);
+                fired.set(rig.inner().fired());
+                rig.inner().disarm();
+                if bed.met_loss() {
+                    bed.take_lost();
+                    // Without the device, what needs no more than the others still runs.
+                    program(bed);
+                }
+            });
+            rig.inner().revive();
+            if !fired.get() {
+                break;
             }
-        });
-        lab.rig.inner().revive();
-        if !fired.get() {
-            return;
         }
     }
 }
@@ -178,6 +184,9 @@ fn faults_after_a_loss_the_host_goes_on<H: Hardware, C: Capacity>(lab: &Lab<'_, 
     lab.run::<i32>(&Plot::packed(&[12, 12]), |bed| {
         let root = bed.root();
         start(bed);
+        for kernel in [&kernels::FILL_I32, &kernels::ADD_I32] {
+            bed.kernel(kernel);
+        }
         bed.add(&root.crop([0..6, 0..12]), 1);
         bed.read(&root.crop([0..3, 0..12]));
         bed.fill(&root.crop([8..10, 2..4]), 2);
@@ -297,6 +306,21 @@ fn faults_discard_moves_nothing<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     half_on_the_device(lab, &tree);
     tree.discard();
     assert_eq!(lab.rig.snapshot().bytes_moved(), 0);
+}
+
+/// The one look at stale bytes that there is: what a device wrote is stale at home, so poisoned if trees are,
+/// and else as it was.
+fn faults_discard_leaves_what_became_stale<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
+    let mut memory = vec![7; 64];
+    let tree = lab.builder().over(&mut memory, Shape::packed([8, 8])).expect("a tree");
+    half_on_the_device(lab, &tree);
+    tree.discard();
+    let stale = if lab.poisons() { i32::from_ne_bytes([0xa5; 4]) } else { 7 };
+    for (i, value) in memory.iter().enumerate() {
+        if lab.is_exact() {
+            assert_eq!(*value, if i % 8 < 4 { stale } else { 7 }, "element {i}");
+        }
+    }
 }
 
 fn faults_no_room_for_owned_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {

@@ -334,7 +334,7 @@ fn p13_a_crop_from_element_one_of_floats<H: Hardware, C: Capacity>(lab: &Lab<'_,
         start(bed);
         for first in [1, 2, 3, 15, 17, 63, 64, 65, 255] {
             let crop = root.crop([first..300]);
-            bed.bring(&crop);
+            bed.bring_on(0, &crop);
             let access = crop.view.on_device(0, Mode::Read).expect("on the device");
             let binding = access.binding().expect("not empty");
             let align = u64::from(bed.rig().caps().bind_align);
@@ -377,6 +377,7 @@ fn p14_disjoint_crops_then_their_union_then_the_root<H: Hardware, C: Capacity>(
         let mut memories = Vec::new();
         for (i, view) in views.iter().enumerate() {
             bed.add(view, i as i32 + 1);
+            bed.bring_on(0, view);
             let access = view.view.on_device(0, Mode::Read).expect("on the device");
             let binding = access.binding().expect("not empty");
             let address = (view.spot.min[0] + 32 * view.spot.min[1]) * 4;
@@ -584,6 +585,7 @@ fn p23_four_levels_of_views<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         let four = three.slice(1, 9);
         for (level, view) in [&one, &two, &three, &four].into_iter().enumerate() {
             bed.add(view, level as i32 + 1);
+            bed.bring_on(0, view);
             let access = view.view.on_device(0, Mode::Read).expect("on the device");
             let binding = access.binding().expect("not empty");
             let first = 4 * view.spot.elements[0] as u64;
