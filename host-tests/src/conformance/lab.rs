@@ -281,6 +281,16 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         self.suite.shelf.kernel(&self.rig, source)
     }
 
+    /// A kernel, loaded on each device.
+    pub fn kernels(&self, source: &'static KernelSource<'static>) -> Vec<Loaded<H>> {
+        self.rigs().iter().map(|rig| self.suite.shelf.kernel(rig, source)).collect()
+    }
+
+    /// What was counted at all drivers.
+    pub fn count(&self, of: impl Fn(&Counts) -> u64) -> u64 {
+        self.rigs().iter().map(|rig| of(&rig.snapshot())).sum()
+    }
+
     /// Builds trees as the row says.
     pub fn builder(&self) -> Builder<&Rig<H>, C> {
         self.builder_on(&self.rigs())
@@ -495,10 +505,12 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
 
     /// A kernel of the first device, loaded on all.
     pub fn kernel(&self, source: &'static KernelSource<'static>) -> Loaded<H> {
-        for rig in &self.rigs[1..] {
-            self.shelf.kernel(rig, source);
-        }
-        self.shelf.kernel(self.rigs[0], source)
+        self.kernels(source).swap_remove(0)
+    }
+
+    /// A kernel, loaded on each device.
+    pub fn kernels(&self, source: &'static KernelSource<'static>) -> Vec<Loaded<H>> {
+        self.rigs.iter().map(|rig| self.shelf.kernel(rig, source)).collect()
     }
 
     /// The device whose turn it is.
@@ -557,7 +569,15 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     /// two, the devices' turns decide: every operation of the lab is compared with the model's own figures.
     #[track_caller]
     pub fn expect_since(&self, before: &hedgerow::Counters, up: u64, down: u64) {
-        if self.is_exact() && self.one {
+        if self.one {
+            self.expect_on_first(before, up, down);
+        }
+    }
+
+    /// The same also on trees of two devices, where all of it was on the first.
+    #[track_caller]
+    pub fn expect_on_first(&self, before: &hedgerow::Counters, up: u64, down: u64) {
+        if self.is_exact() {
             let now = self.tree.counters().since(before);
             assert_eq!((now.bytes_up, now.bytes_down, now.bytes_widened), (up, down, 0));
         }
@@ -1107,6 +1127,20 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     pub fn bring_on(&self, device: usize, patch: &Patch<'_, T, H>) {
         let accesses = [(patch, device + 1, Mode::Read)];
         let _ = self.operate(&accesses, true, || patch.view.on_device(device, Mode::Read));
+    }
+
+    /// Brings everything home that only devices hold.
+    #[track_caller]
+    pub fn sync(&self) {
+        let held: Vec<_> = {
+            let model = self.model();
+            (0..model.len()).filter(|element| model.value(*element).is_some()).collect()
+        };
+        let need = self.model().need(&held, HOST);
+        let before = self.before(&[]);
+        self.tree.sync().expect("syncs");
+        self.after(&before, need, false, false, true);
+        self.model().brought(&held, HOST);
     }
 
     /// Reads all that somebody holds and compares; asks once for what nobody does.

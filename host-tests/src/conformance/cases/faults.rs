@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 
 use hedgerow::capacity::Capacity;
+use hedgerow::driver::middleware::Counts;
 use hedgerow::driver::{DeviceDriver, ErrorKind};
 use hedgerow::{CloseError, Error, Shape};
 
@@ -206,14 +207,17 @@ fn faults_after_a_loss_the_host_goes_on<H: Hardware, C: Capacity>(lab: &Lab<'_, 
     lab.rig.inner().revive();
 }
 
-/// A tree whose left half is on the device only.
+/// A tree whose left half is on the device only; on both by halves, where there are two.
 fn half_on_the_device<H: Hardware, C: Capacity>(
     lab: &Lab<'_, H, C>,
     tree: &hedgerow::Tree<'_, i32, &super::super::lab::Rig<H>, C>,
 ) {
-    let fill = lab.kernel(&kernels::FILL_I32);
-    let half = tree.root().crop([0..4, 0..8]).expect("a crop");
-    fill.launch((half.as_overwrite(),), 1).expect("runs");
+    let fills = lab.kernels(&kernels::FILL_I32);
+    let rows = 8 / fills.len() as i32;
+    for (fill, y) in fills.iter().zip((0..8).step_by(rows as usize)) {
+        let half = tree.root().crop([0..4, y..y + rows]).expect("a crop");
+        fill.launch((half.as_overwrite(),), 1).expect("runs");
+    }
 }
 
 fn is_filled(memory: &[i32]) -> bool {
@@ -229,7 +233,7 @@ fn faults_drop_writes_back<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     drop(tree);
     assert!(is_filled(&memory));
     if lab.is_exact() {
-        assert_eq!(lab.rig.snapshot().downloads.bytes, 4 * 32);
+        assert_eq!(lab.count(|counts| counts.downloads.bytes), 4 * 32);
     }
 }
 
@@ -245,6 +249,7 @@ fn faults_drop_reports_what_it_could_not_write_back<H: Hardware, C: Capacity>(
     let _alone = lock(&DROPS);
     let driver = lab.rig.inner().inner();
     while take(driver).is_some() {}
+    let here = 32 / lab.rigs().len() as u64;
     for kind in [ErrorKind::Timeout, ErrorKind::DeviceLost] {
         let mut memory = vec![0; 64];
         let tree = lab.builder().over(&mut memory, Shape::packed([8, 8])).expect("a tree");
@@ -256,10 +261,20 @@ fn faults_drop_reports_what_it_could_not_write_back<H: Hardware, C: Capacity>(
         let error = take(driver).expect("a report");
         assert_eq!(
             (error.kind, error.bytes),
-            (kind, 4 * if lab.is_exact() { 32 } else { error.bytes / 4 })
+            (kind, 4 * if lab.is_exact() { here } else { error.bytes / 4 })
         );
         assert_eq!(error.region.lo(0), 0);
         assert!(take(driver).is_none(), "one report");
+        if let Some(other) = &lab.other {
+            // What the other device held came home, or is reported there.
+            let is_home = |i: usize| memory[i] == kernels::code(&[i as i32 % 8, i as i32 / 8], 1);
+            let home = (0..64).filter(|i| i / 8 >= 4 && i % 8 < 4).all(is_home);
+            match take(other.inner().inner()) {
+                Some(error) => assert_eq!((error.kind, error.bytes), (kind, 4 * here)),
+                None => assert!(home, "neither at home nor reported"),
+            }
+            assert!(take(other.inner().inner()).is_none(), "one report");
+        }
     }
     Ok(())
 }
@@ -288,11 +303,16 @@ fn faults_close_after_a_loss<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let mut elements = 0;
     tree.take_lost(|region| elements += region.volume());
     if lab.is_exact() {
-        assert_eq!(elements, 32);
+        assert_eq!(elements, 32 / lab.rigs().len() as u64);
     }
     tree.close().expect("what is left needs no device");
     lab.rig.inner().revive();
     assert!((0..64).filter(|i| i % 8 >= 4).all(|i| memory[i] == 0));
+    if lab.other.is_some() {
+        let code = |i: usize| kernels::code(&[i as i32 % 8, i as i32 / 8], 1);
+        let theirs = |i: &usize| i / 8 >= 4 && i % 8 < 4;
+        assert!((0..64).filter(theirs).all(|i| memory[i] == code(i)), "of the other device");
+    }
 }
 
 fn faults_discard_moves_nothing<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
@@ -305,7 +325,7 @@ fn faults_discard_moves_nothing<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let tree = tree.expect("a tree");
     half_on_the_device(lab, &tree);
     tree.discard();
-    assert_eq!(lab.rig.snapshot().bytes_moved(), 0);
+    assert_eq!(lab.count(Counts::bytes_moved), 0);
 }
 
 /// The one look at stale bytes that there is: what a device wrote is stale at home, so poisoned if trees are,
@@ -331,7 +351,7 @@ fn faults_no_room_for_owned_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
     half_on_the_device(lab, &tree);
     // Its memory is the driver's: nobody could see what a drop wrote back.
     drop(tree);
-    assert_eq!(lab.rig.snapshot().bytes_moved(), 0);
+    assert_eq!(lab.count(Counts::bytes_moved), 0);
     let survives = lab.rig.caps().storage_survives_loss;
     assert_eq!(lab.host_survives_loss(), survives);
 }

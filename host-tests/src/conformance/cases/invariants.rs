@@ -269,7 +269,7 @@ fn i09_disjoint_guards_live_at_once<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
             let values = bed.values(part, |value| value + 5);
             bed.wrote(part, 0, &values);
         }
-        bed.expect_since(&Default::default(), lab.bytes(4 * 36), lab.bytes(4 * 36));
+        bed.expect_on_first(&Default::default(), lab.bytes(4 * 36), lab.bytes(4 * 36));
         bed.read(&root);
     });
 }
