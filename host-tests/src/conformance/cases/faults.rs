@@ -32,6 +32,7 @@ super::cases! {
         faults_close_after_a_loss;
     owned:
         faults_no_room_for_owned_storage,
+        faults_a_failed_overwrite_leaves_nothing_behind,
 }
 
 /// Calls of every kind, in an order in which host and device need each other's bytes.
@@ -354,4 +355,27 @@ fn faults_no_room_for_owned_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
     assert_eq!(lab.count(Counts::bytes_moved), 0);
     let survives = lab.rig.caps().storage_survives_loss;
     assert_eq!(lab.host_survives_loss(), survives);
+}
+
+/// Bytes that nobody has written become zero between those of a stepped view, also where an overwrite was
+/// prepared and failed. (With poison it had left its mark.)
+fn faults_a_failed_overwrite_leaves_nothing_behind<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
+    let fill = lab.kernel(&kernels::FILL_I32);
+    for k in 1..6 {
+        lab.run::<i32>(&Plot::packed(&[12, 6]), |bed| {
+            let root = bed.root();
+            let part = root.crop([0..12, 1..4]);
+            lab.rig.inner().arm(k, ErrorKind::Other);
+            let answer = fill.launch((part.view.as_overwrite(),), 1);
+            lab.rig.inner().disarm();
+            if answer.is_ok() {
+                let code = |at: &Vec<i32>| kernels::code(at, 1);
+                let values: Vec<_> = part.spot.coordinates().iter().map(code).collect();
+                bed.wrote(&part, 1, &values);
+            }
+            bed.fill_on(0, &root.step_by(0, 2), 3);
+            let hull = root.crop([0..11, 0..6]);
+            bed.read(&hull);
+        });
+    }
 }
