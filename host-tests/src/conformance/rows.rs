@@ -41,22 +41,22 @@ pub static ROWS: &[Row] = &[
         trials: |name| Ok(vulkan(name, "", LimitsOverride::default())?.trials()),
     },
     Row {
+        name: "vulkan-strict",
+        about: "the Vulkan driver, pretending a discrete device with strict limits",
+        trials: |name| Ok(vulkan(name, "", LimitsOverride::strict())?.trials()),
+    },
+    Row {
         name: "vulkan-poison",
-        about: "the same, with every tree poisoned",
+        about: "the Vulkan driver, with every tree poisoned",
         trials: |name| Ok(vulkan(name, "", LimitsOverride::default())?.poison().trials()),
     },
     Row {
         name: "vulkan-two",
-        about: "the same, with every tree on two devices (two handles) that take turns",
+        about: "the Vulkan driver, with every tree on two devices (two handles) that take turns",
         trials: |name| {
             let suite = vulkan(name, "", LimitsOverride::default())?;
             Ok(suite.capacity::<Double>(true).two_devices().trials())
         },
-    },
-    Row {
-        name: "vulkan-strict",
-        about: "the same, pretending a discrete device with strict limits",
-        trials: |name| Ok(vulkan(name, "", LimitsOverride::strict())?.trials()),
     },
     Row {
         name: "nvidia",

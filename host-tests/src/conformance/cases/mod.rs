@@ -75,6 +75,9 @@ pub(super) fn all<H: Hardware, C: Capacity>() -> Vec<Case<H, C>> {
     all.extend(ways::cases());
     all.extend(faults::cases());
     all.extend(programs::cases());
+    for name in ONE_DEVICE.iter().flat_map(|(_, names)| *names) {
+        assert!(all.iter().any(|case| case.name == *name), "no case {name}");
+    }
     all
 }
 
