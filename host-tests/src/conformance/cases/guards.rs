@@ -110,7 +110,7 @@ fn guards_that_read_let_launches_read<H: Hardware, C: Capacity>(lab: &Lab<'_, H,
 
 fn guards_on_two_threads_write_disjoint_rows<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     // With room to cut: short of it, one row's write may have to widen into the other's.
-    lab.run_on::<i32, Pair>(&[&lab.rig], &Plot::packed(&[64, 16]), |bed| {
+    lab.run_on::<i32, Pair>(&lab.rigs(), &Plot::packed(&[64, 16]), |bed| {
         let root = bed.root();
         bed.fill(&root, 1);
         bed.read(&root);
@@ -147,18 +147,20 @@ fn guards_on_threads_count_to_the_sum<H: Hardware, C: Capacity>(lab: &Lab<'_, H,
         let root = bed.root();
         start(bed);
         bed.only_values();
-        let add = bed.kernel(&kernels::ADD_I32);
+        let adds = bed.kernels(&kernels::ADD_I32);
         let crops =
             [root.crop([0..10, 0..10]), root.crop([4..16, 6..16]), root.crop([2..8, 3..12])];
         const ROUNDS: i32 = 25;
         std::thread::scope(|scope| {
             for (i, crop) in crops.iter().enumerate() {
-                let add = &add;
+                let adds = &adds;
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         let mut done = false;
                         while !done {
-                            let answer = if (round as usize + i).is_multiple_of(2) {
+                            let at = round as usize + i;
+                            let answer = if at.is_multiple_of(2) {
+                                let add = &adds[at / 2 % adds.len()];
                                 add.launch((crop.view.as_update(),), 1).map(drop)
                             } else {
                                 crop.view.update().map(|mut guard| {
