@@ -323,3 +323,30 @@ fn launches_that_never_wait() {
     change[0].try_launch(tree.root().as_update(), 0).unwrap();
     tree.check().unwrap();
 }
+
+/// I7 on several devices: in a drop too, a loss of one leaves the others right.
+#[test]
+fn a_drop_brings_home_what_the_others_hold() {
+    let gpus = hosts::<3>(false);
+    let write = kernels(&gpus, 1, stamp);
+    let mut pixels = counted(64);
+    let tree = builder(&gpus).over(&mut pixels, shape()).unwrap();
+    write[0].launch(rows(&tree, 0, 2).as_overwrite(), 1).unwrap();
+    write[1].launch(rows(&tree, 3, 5).as_overwrite(), 2).unwrap();
+    write[2].launch(rows(&tree, 6, 8).as_overwrite(), 3).unwrap();
+    gpus[0].inner().simulate_loss();
+    drop(tree);
+    for (i, value) in (0..).zip(&pixels) {
+        let (x, y) = (i % 8, i / 8);
+        let expected = match y {
+            3..5 => stamped(x, y, 2),
+            6..8 => stamped(x, y, 3),
+            // Of the lost device: whatever the host held.
+            _ => i,
+        };
+        assert_eq!(*value, expected, "at {x}, {y}");
+    }
+    let told = gpus[0].inner().take_drop_error().expect("what was lost is told");
+    assert_eq!((told.region, told.bytes), (region(0..8, 0..2), 64));
+    assert_eq!(gpus[1].inner().take_drop_error(), None);
+}

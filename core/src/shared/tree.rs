@@ -926,9 +926,17 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     }
 
     fn write_back_or_report(&mut self) {
-        let Err(error) = self.settle() else { return };
-        let kind = error.kind();
-        for device in 0..self.shared.setup.devices {
+        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
+        let setup = self.shared.setup;
+        // As in `settle`; and without host storage there is no home.
+        if setup.host_owned || !setup.has_host {
+            return;
+        }
+        for device in 0..setup.devices {
+            // Device by device where there are several: what one cannot give back does not keep the others'
+            // from coming home.
+            let result = if setup.devices == 1 { self.sync() } else { self.bring_home(device) };
+            let Err(error) = result else { continue };
             let (mut region, mut elements) = (Region::default(), 0u64);
             locked_surely(self.erased(), |inner| {
                 inner.state.only_on_device(device, &mut |piece| {
@@ -938,12 +946,12 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
                 });
             });
             if elements > 0 {
-                self.report(device, kind, region, elements);
+                self.report(device, error.kind(), region, elements);
             }
-        }
-        // A loss met just now left nothing on the device to count: what it took is in the error.
-        if let Error::Lost { region: Some(region), .. } = error {
-            self.report(0, kind, region, region.volume());
+            // A loss met just now left nothing on the device to count: what it took is in the error.
+            if let Error::Lost { region: Some(region), .. } = error {
+                self.report(device, error.kind(), region, region.volume());
+            }
         }
     }
 }
