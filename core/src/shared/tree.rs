@@ -578,12 +578,17 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         let has_host = self.shared.setup.has_host;
         loop {
             // Nothing moves for what will be refused.
-            let present = locked(self.erased(), Wait::Yes, |inner| {
-                is_memory_to_take(&mut inner.state, device, wrapped)
+            let look = locked(self.erased(), Wait::Yes, |inner| {
+                self.look_at_memory(&mut inner.state, device, wrapped)
             })?
             .map_err(Error::lift)?;
-            if !present {
-                return Ok(None);
+            match look {
+                Look::Absent => return Ok(None),
+                Look::Needed => {
+                    self.shared.relax();
+                    continue;
+                }
+                Look::Ready => {}
             }
             if has_host || !wrapped {
                 self.bring_home(device)?;
@@ -593,8 +598,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
                 ops::wait_for(self.erased(), device, &work)?;
             }
             let taken = locked(self.erased(), Wait::Yes, |inner| -> Result<_, Error> {
-                if !is_memory_to_take(&mut inner.state, device, wrapped)? {
-                    return Ok(Some(None));
+                match self.look_at_memory(&mut inner.state, device, wrapped)? {
+                    Look::Absent => return Ok(Some(None)),
+                    Look::Needed => return Ok(None),
+                    Look::Ready => {}
                 }
                 let mut only_there = false;
                 inner.state.only_on_device(device, &mut |_| {
@@ -895,19 +902,40 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     }
 }
 
-/// Whether a device has memory that can be taken out of the tree now: `wrapped`, or its own.
-fn is_memory_to_take(state: &mut State<'_>, device: usize, wrapped: bool) -> Result<bool, Error> {
-    if let Some(busy) = state.is_in_use(Location::Device(device as u8)) {
-        return Err(Error::Busy(busy));
-    }
-    let region = *state.root();
-    let state = state.device(device).copied().unwrap_or_default();
-    match state.residency {
-        Residency::Changing => Err(Error::Busy(Busy { region, holder: Holder::Call })),
-        Residency::Absent => Ok(false),
-        Residency::Present if state.wrapped && !wrapped => Err(Error::Wrapped),
-        Residency::Present if wrapped && !state.wrapped => Err(Error::NotWrapped),
-        Residency::Present => Ok(true),
+/// What becomes of a device's memory when somebody wants to take it out of the tree.
+enum Look {
+    /// There is none.
+    Absent,
+    /// A call for another place is about to copy from it (or to poison it), and will be through soon.
+    Needed,
+    /// It can be taken.
+    Ready,
+}
+
+impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
+    /// Whether a device has memory that can be taken out of the tree now: `wrapped`, or its own.
+    fn look_at_memory(
+        &self,
+        state: &mut State<'_>,
+        device: usize,
+        wrapped: bool,
+    ) -> Result<Look, Error> {
+        if let Some(busy) = state.is_in_use(Location::Device(device as u8)) {
+            return Err(Error::Busy(busy));
+        }
+        let region = *state.root();
+        let found = state.device(device).copied().unwrap_or_default();
+        match found.residency {
+            Residency::Changing => Err(Error::Busy(Busy { region, holder: Holder::Call })),
+            Residency::Absent => Ok(Look::Absent),
+            Residency::Present if found.wrapped && !wrapped => Err(Error::Wrapped),
+            Residency::Present if wrapped && !found.wrapped => Err(Error::NotWrapped),
+            Residency::Present => match state.is_needed(device, self.shared.poison) {
+                None => Ok(Look::Ready),
+                Some(Busy { holder: Holder::Call, .. }) => Ok(Look::Needed),
+                Some(busy) => Err(Error::Busy(busy)),
+            },
+        }
     }
 }
 

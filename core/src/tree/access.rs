@@ -453,6 +453,27 @@ impl State<'_> {
         })
     }
 
+    /// A call under way at another place that may be copying from a device just now, with no lock held; with
+    /// `poisons`, that may be filling its memory.
+    pub(crate) fn is_needed(&mut self, device: usize, poisons: bool) -> Option<Busy> {
+        let own = self.plane(device + 1);
+        for slot in 0..self.accesses.len() {
+            let Some(access) = self.accesses.get(slot).copied() else { break };
+            let plane = self.plane(usize::from(access.place));
+            if access.phase != Phase::Reserved || plane == own {
+                continue;
+            }
+            let source = Pick { stale: plane_bit(plane), fresh: plane_bit(own) };
+            let poisoned = poisons && access.mode.writes();
+            if let Some(holder) = access.holder()
+                && (poisoned || self.map().touches(&access.region, source))
+            {
+                return Some(Busy { region: access.region, holder });
+            }
+        }
+        None
+    }
+
     /// How many guards and device accesses are alive.
     pub fn live_accesses(&self) -> usize {
         self.accesses.iter().filter(|access| access.phase == Phase::Live).count()
