@@ -176,3 +176,39 @@ fn evict_waits_for_a_read_from_the_device() {
     });
     tree.evict(0).unwrap();
 }
+
+/// A launch does not touch the memory of a tree that it is only given an empty view of: nothing would keep it.
+#[test]
+fn an_empty_view_needs_no_memory() {
+    use hedgerow::driver::{ComputeDriver, Form, HostCall, KernelError, KernelSource};
+    fn check(call: &HostCall<'_>) -> Result<(), KernelError> {
+        let (out, none) = (call.view::<u8>(0)?, call.view::<u64>(1)?);
+        assert_eq!(none.extent(0), 0);
+        out.for_each(|at: [i32; 1]| out.set(at, 9));
+        Ok(())
+    }
+    let gpu = Host::new();
+    let forms = [Form::Host(check)];
+    let source =
+        KernelSource { name: "check", views: 2, workgroup: [1; 3], granule: 1, forms: &forms };
+    let kernel = gpu.load(&source).unwrap();
+    let (mut a, mut b) = ([0u8; 1], [0u64; 4]);
+    let a = hedgerow::Tree::over(&mut a, Shape::packed([1]), &gpu).unwrap();
+    let b = hedgerow::Tree::over(&mut b, Shape::packed([4]), &gpu).unwrap();
+    let empty = b.root().crop([4..4]).unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for _ in 0..2000 {
+                b.root().prefetch(0).unwrap();
+                b.evict(0).unwrap();
+            }
+        });
+        while !other.is_finished() {
+            kernel.launch((a.root().as_overwrite(), empty.as_read()), 0).unwrap();
+        }
+    });
+    let allocations = b.counters().allocations;
+    kernel.launch((a.root().as_overwrite(), empty.as_read()), 0).unwrap();
+    assert_eq!(b.counters().allocations, allocations);
+    assert_eq!(a.root().read().unwrap()[[0]], 9);
+}
