@@ -659,6 +659,8 @@ pub(crate) fn plan<D: DeviceDriver>(
     reserve(tree, core::slice::from_ref(request), Sharing::Refused, Wait::Yes, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     let reservation = &mut entry.reservation;
+    // `each` may do as it likes meanwhile, and must not wait for this very call.
+    locked_surely(tree, |inner| inner.state.park(reservation));
     tree.with_list(&mut |list| {
         loop {
             let before = *reservation;

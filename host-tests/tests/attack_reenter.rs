@@ -1,0 +1,36 @@
+//! Calls into a tree from closures that it was given, limits that are not met elsewhere, and handles that lie.
+
+mod common;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::{load, stamp};
+use hedgerow::driver::{DropError, Ticket};
+use hedgerow::{Builder, Error, Evict, Location, Mode, Shape, Tree, with_room};
+use hedgerow_host::Host;
+
+/// Runs `f` on another thread; `None` when it does not come back.
+fn within<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+    let (done, result) = channel();
+    std::thread::spawn(move || done.send(f()));
+    result.recv_timeout(Duration::from_secs(5)).ok()
+}
+
+#[test]
+fn plan_each_may_be_entered_again() {
+    let answer = within(|| {
+        let gpu = Host::new();
+        let mut pixels = vec![0i32; 64];
+        let tree = Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap();
+        let root = tree.root();
+        root.fill_on(0, 3).unwrap();
+        let mut answers = Vec::new();
+        root.plan_each(Location::Host, Mode::Read, |_, _, _| {
+            answers.push(matches!(root.read(), Err(Error::Busy(_))));
+        })
+        .unwrap();
+        answers
+    });
+    assert_eq!(answer, Some(vec![true]));
+}
