@@ -34,3 +34,19 @@ fn plan_each_may_be_entered_again() {
     });
     assert_eq!(answer, Some(vec![true]));
 }
+
+#[test]
+fn for_each_live_view_may_be_entered_again() {
+    let answer = within(|| {
+        let gpu = Host::new();
+        let mut pixels = vec![0i32; 64];
+        let tree = Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap();
+        let left = tree.root().crop([0..4, 0..8]).unwrap();
+        let below = left.crop([0..4, 0..2]).unwrap();
+        let mut seen = Vec::new();
+        tree.for_each_live_view(|depth, region| seen.push((depth, *region, tree.live_views())));
+        drop(below);
+        seen.len()
+    });
+    assert_eq!(answer, Some(2));
+}

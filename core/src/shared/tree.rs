@@ -737,7 +737,14 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
 
     /// Calls `each` with the box of the root that every live view holds, and its depth below the root.
     pub fn for_each_live_view(&self, mut each: impl FnMut(usize, &Region)) {
-        locked_surely(self.erased(), |inner| inner.state.for_each_node(&mut each));
+        // A copy, so that `each` runs without the lock.
+        let mut nodes = C::Nodes::build(|_| Node::default());
+        locked_surely(self.erased(), |inner| {
+            for (to, from) in nodes.as_mut_slice().iter_mut().zip(inner.state.nodes.iter()) {
+                *to = *from;
+            }
+        });
+        crate::tree::visit(nodes.as_slice(), &mut each);
     }
 
     /// Writes back what only devices hold and gives all memory back. Views and guards borrow the tree, so they
@@ -824,6 +831,7 @@ impl<Tr, E: fmt::Display> fmt::Display for CloseError<Tr, E> {
 
 impl<Tr, E: core::error::Error> core::error::Error for CloseError<Tr, E> {}
 
+/// Drawn under the tree's lock: what it is written to must not call into the tree.
 impl<T: Element, H: Device, C: Capacity, L: Locking> fmt::Display for Tree<'_, T, H, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         locked_surely(self.erased(), |inner| Drawing::of(&mut inner.state).fmt(f))

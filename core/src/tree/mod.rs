@@ -16,6 +16,7 @@ mod work;
 pub use access::{Access, MAX_VIEWS, Request, Reservation, Sharing};
 pub use counters::Counters;
 pub use draw::Drawing;
+pub(crate) use nodes::visit;
 pub use nodes::{Node, NodeId};
 pub use transfer::{Next, copy_box};
 pub use work::Work;
