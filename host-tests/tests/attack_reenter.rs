@@ -50,3 +50,19 @@ fn for_each_live_view_may_be_entered_again() {
     });
     assert_eq!(answer, Some(2));
 }
+
+#[test]
+fn with_room_ends() {
+    let answer = within(|| {
+        let gpu = Host::with_capacity(1000);
+        let kernel = load(&gpu, 2, |_| Ok(()));
+        let (mut a, mut b) = (vec![0i32; 200], vec![0i32; 200]);
+        let a = Tree::over(&mut a, Shape::packed([200]), &gpu).unwrap();
+        let b = Tree::over(&mut b, Shape::packed([200]), &gpu).unwrap();
+        let all: [&dyn Evict; 2] = [&a, &b];
+        let result =
+            with_room(&all, || kernel.launch((a.root().as_read(), b.root().as_overwrite()), 0u32));
+        result.is_err()
+    });
+    assert_eq!(answer, Some(true), "no room for both, ever");
+}
