@@ -66,3 +66,19 @@ fn with_room_ends() {
     });
     assert_eq!(answer, Some(true), "no room for both, ever");
 }
+
+/// Every byte that a loss takes along in a tree's drop is told of, not only the first box.
+#[test]
+fn a_drop_reports_all_that_is_lost() {
+    let gpu = Host::new();
+    let mut pixels = vec![0i32; 64];
+    let tree = Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap();
+    let kernel = load(&gpu, 1, stamp);
+    for y in [0, 4] {
+        kernel.launch(tree.root().crop([0..8, y..y + 2]).unwrap().as_overwrite(), 1).unwrap();
+    }
+    gpu.simulate_loss();
+    drop(tree);
+    let told: u64 = gpu.drop_errors().map(|DropError { bytes, .. }| bytes).sum();
+    assert_eq!(told, 2 * 8 * 2 * 4);
+}

@@ -888,6 +888,8 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     }
 
     fn write_back_or_report(&mut self) {
+        // Losses of before were told when they were met.
+        locked_surely(self.erased(), |inner| inner.state.forget_lost());
         let Err(error) = self.settle() else { return };
         let kind = error.kind();
         for device in 0..self.shared.setup.devices {
@@ -903,9 +905,14 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
                 self.report(device, kind, region, elements);
             }
         }
-        // A loss met just now left nothing on the device to count: what it took is in the error.
+        // A loss met just now left nothing on the device to count.
         if let Error::Lost { region: Some(region), .. } = error {
-            self.report(0, kind, region, region.volume());
+            let (mut hull, mut elements) = (region, 0u64);
+            self.take_lost(|piece| {
+                hull = hull.hull(&piece);
+                elements = elements.saturating_add(piece.volume());
+            });
+            self.report(0, kind, hull, elements);
         }
     }
 }
