@@ -82,3 +82,30 @@ fn a_drop_reports_all_that_is_lost() {
     let told: u64 = gpu.drop_errors().map(|DropError { bytes, .. }| bytes).sum();
     assert_eq!(told, 2 * 8 * 2 * 4);
 }
+
+/// One device twice: what is on the second is not taken for the first's.
+#[test]
+fn one_driver_as_two_devices() {
+    let gpu = Host::new();
+    let mut pixels: Vec<i32> = (0..64).collect();
+    let mut read = vec![0; 64];
+    {
+        let tree = Builder::new(&gpu)
+            .device(&gpu)
+            .capacity::<common::Three>()
+            .over(&mut pixels, Shape::packed([8, 8]))
+            .unwrap();
+        let (top, bottom) =
+            (tree.root().crop([0..8, 0..4]).unwrap(), tree.root().crop([0..8, 4..8]).unwrap());
+        let stepped = bottom.step_by(0, 2).unwrap();
+        stepped.copy_from(&top.step_by(0, 2).unwrap(), 1).unwrap();
+        tree.check().unwrap();
+        tree.root().read_into(&mut read).unwrap();
+        drop((stepped, top, bottom));
+        tree.close().unwrap();
+    }
+    let expected: Vec<i32> =
+        (0..64).map(|i| if i >= 32 && i % 2 == 0 { i - 32 } else { i }).collect();
+    assert_eq!(read, expected);
+    assert_eq!(pixels, expected);
+}

@@ -114,10 +114,7 @@ pub(crate) fn reserve<'t, D: DeviceDriver>(
                 }
             }
             let keep = |reservation: Reservation| {
-                let device = match requests.first().map(|request| request.location) {
-                    Some(Location::Device(device)) => usize::from(device),
-                    _ => 0,
-                };
+                let device = reservation.place().saturating_sub(1);
                 // There is room: one launch has no more views than the list.
                 let _ = transit.entries.push(Entry { tree, reservation, device });
             };
