@@ -109,3 +109,38 @@ fn one_driver_as_two_devices() {
     assert_eq!(read, expected);
     assert_eq!(pixels, expected);
 }
+
+/// A step that is never taken, on strides that are long.
+#[test]
+fn a_step_that_is_never_taken() {
+    let gpu = Host::new();
+    let far = 1usize << 33;
+    // Never touched but at its ends.
+    let mut pixels = vec![0u8; far + 1];
+    let tree = Tree::over(&mut pixels, Shape::strided([2], [far as i64]), &gpu).unwrap();
+    let one = tree.root().step_by(0, i32::MAX).unwrap();
+    assert_eq!(one.extent(0), 1);
+    {
+        let mut guard = one.update().unwrap();
+        assert_eq!(guard.row([0]), Some(&[0u8][..]));
+        assert_eq!(guard.as_slice(), Some(&[0u8][..]));
+        assert_eq!(guard.rows().count(), 1);
+        guard.fill(3);
+    }
+    one.fill_on(0, 4).unwrap();
+    let kernel = load(&gpu, 1, |call| {
+        let view = call.view::<u8>(0)?;
+        view.for_each(|at: [i32; 1]| view.set(at, 5));
+        Ok(())
+    });
+    kernel.launch(one.as_update(), 0).unwrap();
+    assert_eq!(one.read().unwrap()[[0]], 5);
+    let mut out = [0; 1];
+    one.read_into(&mut out).unwrap();
+    assert_eq!(out, [5]);
+    let detached = Builder::new(&gpu).detach(&one, Mode::Update).unwrap();
+    kernel.launch(detached.root().as_update(), 0).unwrap();
+    detached.close().unwrap();
+    drop(one);
+    tree.close().unwrap();
+}

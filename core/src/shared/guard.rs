@@ -49,10 +49,17 @@ impl<'t, T: Element> Elements<'t, T> {
         Some(self.base.wrapping_add(self.layout.offset(&root) as usize).cast())
     }
 
+    /// Bytes between neighbours on `axis`. Where there are none, a step that is never taken may be so long that
+    /// this wraps.
+    fn stride(&self, axis: usize) -> i64 {
+        let stride = self.layout.stride(self.map.root_axis(axis));
+        stride.wrapping_mul(i64::from(self.map.step(axis)))
+    }
+
     /// The elements along axis 0 at the outer coordinates of `at`, where they are contiguous.
     fn row(&self, at: &[i32]) -> Option<(*mut T, usize)> {
         let extent = self.map.extent(0) as usize;
-        let stride = self.layout.stride(self.map.root_axis(0)) * i64::from(self.map.step(0));
+        let stride = self.stride(0);
         let contiguous = self.map.rank() == 0 || extent <= 1 || stride == size_of::<T>() as i64;
         if !contiguous {
             return None;
@@ -68,9 +75,7 @@ impl<'t, T: Element> Elements<'t, T> {
         let mut next = size_of::<T>() as i64;
         for axis in 0..self.map.rank() {
             let extent = self.map.extent(axis);
-            let stride =
-                self.layout.stride(self.map.root_axis(axis)) * i64::from(self.map.step(axis));
-            if extent > 1 && stride != next {
+            if extent > 1 && self.stride(axis) != next {
                 return None;
             }
             next *= i64::from(extent);
