@@ -144,3 +144,19 @@ fn a_step_that_is_never_taken() {
     drop(one);
     tree.close().unwrap();
 }
+
+/// Tickets that nobody handed out do not push out those that count.
+#[test]
+fn forged_tickets() {
+    let gpu = Host::new();
+    let mut pixels = vec![0i32; 64];
+    let tree = Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap();
+    assert!(!matches!(tree.poll(0, Ticket { lane: 77, value: 0 }), Err(_)));
+    for lane in [4, 5, 6, 7, 200, 255] {
+        let access = tree.root().on_device(0, Mode::Update).unwrap();
+        access.end_with(Ticket { lane, value: 1 });
+    }
+    let access = tree.root().on_device(0, Mode::Read).unwrap();
+    let lanes: Vec<u8> = access.after().iter().map(|ticket| ticket.lane).collect();
+    assert!(lanes.iter().all(|lane| *lane < 4), "{lanes:?}");
+}

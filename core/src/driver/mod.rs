@@ -86,9 +86,10 @@ impl After {
         after
     }
 
-    /// Adds a ticket; keeps the later of two in one lane.
+    /// Adds a ticket; keeps the later of two in one lane. One of a lane that no driver has is left out, so that
+    /// there is room for those of all others.
     pub fn add(&mut self, ticket: Ticket) {
-        if ticket.is_done_from_start() {
+        if ticket.is_done_from_start() || usize::from(ticket.lane) >= MAX_LANES {
             return;
         }
         let len = self.len as usize;
