@@ -415,7 +415,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
 
     fn check_count(&self) -> Result<(), Failure<H>> {
         // Built for its length only.
-        let room = C::Devices::<Option<()>>::build(|_| None).as_slice().len();
+        let room = C::Devices::<Option<()>>::build(|_| None).as_slice().len().min(MAX_DEVICES);
         if self.count > room {
             Err(Error::NoDevice { device: room, devices: room })
         } else {

@@ -296,7 +296,9 @@ impl State<'_> {
             self.check_conflicts(&outer, request, own)?;
         }
         let capacity = self.accesses.len();
-        let free = self.accesses.iter_mut().enumerate().find(|(_, a)| a.phase == Phase::Free);
+        // Of those that have a name.
+        let mut slots = self.accesses.iter_mut().take(1 << 16).enumerate();
+        let free = slots.find(|(_, a)| a.phase == Phase::Free);
         let (slot, access) = free.ok_or(Error::Full { table: Table::Guards, capacity })?;
         *access = Access {
             region: outer,

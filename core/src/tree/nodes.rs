@@ -58,7 +58,9 @@ impl State<'_> {
     pub fn add_node(&mut self, parent: NodeId, region: Region) -> Result<NodeId, Error> {
         self.node(parent)?;
         let capacity = self.nodes.len();
-        let free = self.nodes.iter_mut().enumerate().find(|(_, node)| !node.used);
+        // Of those that have a name.
+        let mut slots = self.nodes.iter_mut().take(1 << 16).enumerate();
+        let free = slots.find(|(_, node)| !node.used);
         let (slot, node) = free.ok_or(Error::Full { table: Table::Nodes, capacity })?;
         node.region = region;
         node.parent = parent.slot;
