@@ -386,7 +386,8 @@ pub trait Device: Send + Sync {
     /// The driver behind the handle. Views and kernels are typed by it, not by the handle.
     type Driver: DeviceDriver;
 
-    /// The driver.
+    /// The driver: the same each time. A tree does not use another (it answers
+    /// [`Error::NoDevice`]), and leaks what it cannot give back.
     fn driver(&self) -> &Self::Driver;
 }
 

@@ -12,7 +12,9 @@ use super::view::View;
 use super::{Element, ops};
 use crate::capacity::{Array, Capacity, Standard};
 use crate::coherence::Cursor;
-use crate::driver::{After, Contents, CopyBox, Device, DeviceDriver, DropError, ErrorKind, Ticket};
+use crate::driver::{
+    After, Contents, CopyBox, Device, DeviceDriver, DriverId, DropError, ErrorKind, Ticket,
+};
 use crate::error::{Busy, Error, Holder};
 use crate::region::{Layout, Region, Shape, ViewMap};
 use crate::tree::{
@@ -82,6 +84,8 @@ impl<C: Capacity, M: Send + Sync> Tables<C, M> {
 struct Shared<H: Device, C: Capacity, L: Locking> {
     tables: L::Cell<Tables<C, Memory<H>>>,
     devices: C::Devices<Option<H>>,
+    /// Which drivers the handles named at first: memory is only ever handed to these.
+    ids: C::Devices<Option<DriverId>>,
     host: HostSide<Memory<H>>,
     setup: Setup,
     timeout: Duration,
@@ -160,7 +164,9 @@ impl<H: Device, C: Capacity, L: Locking> Erased<H::Driver> for Shared<H, C, L> {
     }
 
     fn device(&self, index: usize) -> Option<&H::Driver> {
-        self.devices.as_slice().get(index)?.as_ref().map(H::driver)
+        let driver = self.devices.as_slice().get(index)?.as_ref().map(H::driver)?;
+        let id = self.ids.as_slice().get(index).copied()?;
+        (Some(driver.id()) == id).then_some(driver)
     }
 
     fn devices(&self) -> usize {
@@ -290,7 +296,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     ) -> Result<Tree<'_, T, H, C, L>, Failure<H>> {
         let layout = Self::layout_for::<T>(&shape, storage.len())?;
         let host = HostSide { base: storage.as_mut_ptr().cast(), owned: None };
-        self.build(layout, host, Setup { host_fresh: true, ..Self::setup(layout) }, None)
+        self.build(layout, host, Setup { host_fresh: true, ..Self::setup(layout) }, Owned::NONE)
     }
 
     /// A tree over the caller's memory, which is fresh and never written: what only devices hold stays there,
@@ -308,7 +314,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         // Never written through: the setup says so, and reservations keep to it.
         let host = HostSide { base: storage.as_ptr().cast_mut().cast(), owned: None };
         let setup = Setup { host_fresh: true, host_readonly: true, ..Self::setup(layout) };
-        self.build(layout, host, setup, None)
+        self.build(layout, host, setup, Owned::NONE)
     }
 
     /// A tree without host storage: its bytes live on devices only. Guards answer
@@ -322,7 +328,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     ) -> Result<Tree<'static, T, H, C, L>, Failure<H>> {
         let layout = Layout::new(&shape, size_of::<T>())?;
         let none = HostSide { base: NonNull::<T>::dangling().as_ptr().cast(), owned: None };
-        self.build(layout, none, Setup { has_host: false, ..Self::setup(layout) }, None)
+        self.build(layout, none, Setup { has_host: false, ..Self::setup(layout) }, Owned::NONE)
     }
 
     fn layout_for<T: Element>(shape: &Shape, given: usize) -> Result<Layout, Failure<H>> {
@@ -361,7 +367,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             host_readonly: !mode.writes(),
             ..Self::setup(layout)
         };
-        let mut tree = self.build(layout, HostSide { base, owned: None }, setup, None)?;
+        let mut tree = self.build(layout, HostSide { base, owned: None }, setup, Owned::NONE)?;
         tree.held = held;
         Ok(tree)
     }
@@ -376,12 +382,13 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         let layout = Layout::new(&shape, size_of::<T>())?;
         let none = HostSide { base: NonNull::<T>::dangling().as_ptr().cast(), owned: None };
         if layout.span() == 0 {
-            return self.build(layout, none, Self::setup(layout), None);
+            return self.build(layout, none, Self::setup(layout), Owned::NONE);
         }
         self.check_count()?;
         let Some(first) = self.devices.first().and_then(Option::as_ref) else {
             return Err(Error::NoDevice { device: 0, devices: 0 });
         };
+        // Asked once: a handle that named another driver later would not be believed.
         let driver = first.driver();
         let storage = driver.storage(layout.span()).map_err(Error::Driver)?;
         if !storage.host.cast::<T>().is_aligned() {
@@ -396,7 +403,8 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             ..Self::setup(layout)
         };
         let host = HostSide { base: storage.host.as_ptr(), owned: Some(storage.memory) };
-        self.build(layout, host, setup, storage.shared.then_some(storage.memory))
+        let shared = storage.shared.then_some(storage.memory);
+        self.build(layout, host, setup, Owned { shared, by: Some(driver.id()) })
     }
 
     fn setup(layout: Layout) -> Setup {
@@ -428,9 +436,10 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         layout: Layout,
         host: HostSide<Memory<H>>,
         setup: Setup,
-        shared_memory: Option<Memory<H>>,
+        storage: Owned<Memory<H>>,
     ) -> Result<Tree<'m, T, H, C, L>, Failure<H>> {
         self.check_count()?;
+        let shared_memory = storage.shared;
         let root = *layout.region();
         let device = layout.packed_like(&root)?;
         let setup = Setup { device, devices: self.count, ..setup };
@@ -455,6 +464,10 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         Ok(Tree {
             shared: Shared {
                 tables: L::new(tables),
+                ids: C::Devices::build(|device| {
+                    let handle = self.devices.get(device)?.as_ref()?;
+                    storage.by.filter(|_| device == 0).or_else(|| Some(handle.driver().id()))
+                }),
                 devices: C::Devices::build(|device| {
                     self.devices.get_mut(device).and_then(Option::take)
                 }),
@@ -473,6 +486,18 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             elements: PhantomData,
         })
     }
+}
+
+/// Host storage of a driver's own.
+struct Owned<M> {
+    /// The memory, where device 0 runs on it.
+    shared: Option<M>,
+    /// Whose it is: device 0's.
+    by: Option<DriverId>,
+}
+
+impl<M> Owned<M> {
+    const NONE: Self = Self { shared: None, by: None };
 }
 
 impl<'m, T: Element, H: Device> Tree<'m, T, H> {
