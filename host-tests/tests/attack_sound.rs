@@ -36,3 +36,29 @@ fn a_handle_that_lies() {
         let _ = tree.sync();
     }
 }
+
+/// Storage goes with a lost device while a guard on it is alive: nothing may be written under the guard, though
+/// another device has the bytes.
+#[test]
+fn a_loss_under_a_guard() {
+    let hosts: [Host<'static>; 2] =
+        std::array::from_fn(|_| Host::new().storage_survives_loss(false));
+    let tree = Builder::new(&hosts[0])
+        .device(&hosts[1])
+        .capacity::<Three>()
+        .owned::<i32>(Shape::packed([8, 8]))
+        .unwrap();
+    tree.root().overwrite().unwrap().fill(5);
+    tree.root().prefetch(1).unwrap();
+    let guard = tree.root().read().unwrap();
+    hosts[0].simulate_loss();
+    assert!(matches!(tree.root().prefetch(0), Err(Error::Lost { .. })));
+    let before = tree.counters().bytes_down;
+    let answer = tree.root().read().map(|guard| guard[[0, 0]]);
+    assert_eq!(tree.counters().bytes_down, before, "written under a guard: {answer:?}");
+    let _ = tree.sync();
+    assert_eq!(tree.counters().bytes_down, before, "written under a guard");
+    assert!(matches!(answer, Err(Error::Busy(_))), "{answer:?}");
+    drop(guard);
+    assert_eq!(tree.root().read().unwrap()[[7, 7]], 5);
+}
