@@ -62,3 +62,29 @@ fn a_loss_under_a_guard() {
     drop(guard);
     assert_eq!(tree.root().read().unwrap()[[7, 7]], 5);
 }
+
+/// A loss met while an earlier one is told of is not forgotten with it.
+#[test]
+fn a_loss_while_losses_are_taken() {
+    let hosts: [Host<'static>; 2] = std::array::from_fn(|_| Host::new());
+    let mut pixels = vec![0i32; 64];
+    let tree = Builder::new(&hosts[0])
+        .device(&hosts[1])
+        .capacity::<Three>()
+        .over(&mut pixels, Shape::packed([8, 8]))
+        .unwrap();
+    tree.root().crop([0..8, 4..6]).unwrap().fill_on(0, 1).unwrap();
+    tree.root().crop([0..8, 0..2]).unwrap().fill_on(1, 1).unwrap();
+    hosts[0].simulate_loss();
+    assert!(tree.flush(0).is_err());
+    let mut lost = Vec::new();
+    tree.take_lost(|region| {
+        lost.push(region);
+        hosts[1].simulate_loss();
+        let _ = tree.flush(1);
+    });
+    tree.take_lost(|region| lost.push(region));
+    lost.sort_by_key(|region| region.lo(1));
+    assert_eq!(lost, [region(0..8, 0..2), region(0..8, 4..6)]);
+    tree.take_lost(|region| panic!("{region} again"));
+}

@@ -11,7 +11,6 @@ use super::lock::{Locking, Spin};
 use super::view::View;
 use super::{Element, ops};
 use crate::capacity::{Array, Capacity, Standard};
-use crate::coherence::Cursor;
 use crate::driver::{
     After, Contents, CopyBox, Device, DeviceDriver, DriverId, DropError, ErrorKind, Ticket,
 };
@@ -815,13 +814,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
 
     /// Calls `each` with every box of the root that a lost device took along, and forgets them.
     pub fn take_lost(&self, mut each: impl FnMut(Region)) {
-        let mut cursor = Cursor::default();
-        while let Some(region) =
-            locked_surely(self.erased(), |inner| inner.state.next_lost(&mut cursor))
-        {
+        // Each is forgotten as it is told of: one that is lost meanwhile is not forgotten untold.
+        while let Some(region) = locked_surely(self.erased(), |inner| inner.state.take_lost()) {
             each(region);
         }
-        locked_surely(self.erased(), |inner| inner.state.forget_lost());
     }
 
     /// Verifies the tree's own invariants.

@@ -312,6 +312,13 @@ impl State<'_> {
         self.next_box(&root, pick, cursor)
     }
 
+    /// A box that a lost device took along, which is forgotten.
+    pub fn take_lost(&mut self) -> Option<Region> {
+        let region = self.next_lost(&mut Cursor::default())?;
+        self.map().clear_lost_in(&region);
+        Some(region)
+    }
+
     /// The next box of `region` that is fresh at a location.
     pub fn next_fresh(
         &mut self,
