@@ -88,3 +88,60 @@ fn a_loss_while_losses_are_taken() {
     assert_eq!(lost, [region(0..8, 0..2), region(0..8, 4..6)]);
     tree.take_lost(|region| panic!("{region} again"));
 }
+
+/// A kernel that panics leaves nothing reserved.
+#[test]
+fn a_kernel_that_panics() {
+    let gpu = Host::new();
+    let bad = load(&gpu, 2, |_| panic!("on purpose"));
+    let (good, more) = (load(&gpu, 1, stamp), load(&gpu, 1, add));
+    let mut pixels = vec![0i32; 64];
+    let mut others = vec![0i32; 64];
+    let tree = Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap();
+    let other = Tree::over(&mut others, Shape::packed([8, 8]), &gpu).unwrap();
+    good.launch(tree.root().as_overwrite(), 1).unwrap();
+    for _ in 0..50 {
+        let run = || bad.launch((other.root().as_read(), tree.root().as_update()), 0);
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        tree.check().unwrap();
+        assert_eq!((tree.live_accesses(), other.live_accesses()), (0, 0));
+        more.launch(tree.root().as_update(), 1).unwrap();
+    }
+    // In closures that a tree calls, too.
+    let plan = || tree.root().plan_each(Location::Host, Mode::Read, |_, _, _| panic!("on purpose"));
+    assert!(catch_unwind(AssertUnwindSafe(plan)).is_err());
+    let views = tree.root().crop([0..1, 0..1]).unwrap();
+    let each = || tree.for_each_live_view(|_, _| panic!("on purpose"));
+    assert!(catch_unwind(AssertUnwindSafe(each)).is_err());
+    drop(views);
+    let fill = || tree.root().overwrite().unwrap().fill_with(|_: [i32; 2]| panic!("on purpose"));
+    assert!(catch_unwind(AssertUnwindSafe(fill)).is_err());
+    good.launch(tree.root().as_overwrite(), 1).unwrap();
+    assert_eq!(tree.root().read().unwrap()[[3, 4]], stamped(3, 4, 1));
+    tree.close().unwrap();
+}
+
+/// Forgetting everything that can be forgotten, then closing.
+#[test]
+fn everything_forgotten() {
+    let gpu = Host::new();
+    for owned in [false, true] {
+        let mut pixels = vec![0i32; 64];
+        let over = (!owned).then(|| Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap());
+        let tree = over.unwrap_or_else(|| Tree::owned(Shape::packed([8, 8]), &gpu).unwrap());
+        tree.root().fill_on(0, 3).unwrap();
+        let row = |y: i32| tree.root().crop([0..8, y..y + 1]).unwrap();
+        std::mem::forget(row(0).read().unwrap());
+        std::mem::forget(row(1).overwrite().unwrap());
+        std::mem::forget(row(2).begin_read().unwrap());
+        let mut begun = row(3).begin_overwrite().unwrap();
+        let _ = begun.poll();
+        std::mem::forget(begun);
+        std::mem::forget(row(4).on_device(0, Mode::Update).unwrap());
+        std::mem::forget(row(5));
+        std::mem::forget(Builder::new(&gpu).detach(&row(6), Mode::Update).unwrap());
+        assert!(matches!(row(2).overwrite(), Err(Error::Busy(_))));
+        tree.check().unwrap();
+        tree.close().unwrap();
+    }
+}
