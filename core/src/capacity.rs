@@ -8,8 +8,14 @@ use core::sync::atomic::AtomicBool;
 use crate::driver::CopyBox;
 use crate::tree::{Access, Node, Work};
 
-/// A fixed number of `X`.
-pub trait Array<X>: Send + Sync {
+mod sealed {
+    pub trait Sealed {}
+
+    impl<X, const N: usize> Sealed for [X; N] {}
+}
+
+/// A fixed number of `X`: `[X; N]`, and nothing else, since the tables must stay what was put there.
+pub trait Array<X>: Send + Sync + sealed::Sealed {
     /// One made of what `each` gives.
     fn build(each: impl FnMut(usize) -> X) -> Self;
     /// Its elements.
@@ -59,8 +65,8 @@ pub trait Capacity: 'static {
 /// * `words`: 32-bit words of each bitmap; there is one bitmap for the host, one for each device, and one
 ///   for what was lost. A word holds 32 cells; rows of fewer than 32 cells take a power of two of bits.
 /// * `cuts`: cuts on each axis, at most 1,023.
-/// * `nodes`: views alive at once, plus the root.
-/// * `guards`: guards alive at once, plus the views of launches under way.
+/// * `nodes`: views alive at once, plus the root; at most 65,536.
+/// * `guards`: guards alive at once, plus the views of launches under way; at most 65,536.
 /// * `devices`: devices, at most 6.
 /// * `list`: boxes of a copy list. Longer transfers take several lists.
 ///
@@ -86,6 +92,8 @@ macro_rules! capacity {
             assert!($words >= 1 && $cuts >= 1 && $nodes >= 2 && $guards >= 1 && $list >= 1);
             assert!($cuts < $crate::coherence::MAX_INTERVALS);
             assert!($devices >= 1 && $devices <= $crate::tree::MAX_DEVICES);
+            // A slot is named by 16 bits.
+            assert!($nodes <= 65_536 && $guards <= 65_536);
         };
 
         impl $crate::capacity::Capacity for $name {

@@ -203,6 +203,14 @@ impl Map<'_> {
         self.fill(self.lost_plane(), &all, false);
     }
 
+    /// The same for cells wholly inside `region`.
+    pub fn clear_lost_in(&mut self, region: &Region) {
+        let inside = self.cells_inside(region);
+        if !region.is_empty() && !inside.is_empty(self.grid.root.rank()) {
+            self.fill(self.lost_plane(), &inside, false);
+        }
+    }
+
     /// Elements of `region` in picked cells.
     pub fn volume(&self, region: &Region, pick: Pick) -> u64 {
         let mut sum = 0u64;

@@ -86,9 +86,10 @@ impl After {
         after
     }
 
-    /// Adds a ticket; keeps the later of two in one lane.
+    /// Adds a ticket; keeps the later of two in one lane. One of a lane that no driver has is left out, so that
+    /// there is room for those of all others.
     pub fn add(&mut self, ticket: Ticket) {
-        if ticket.is_done_from_start() {
+        if ticket.is_done_from_start() || usize::from(ticket.lane) >= MAX_LANES {
             return;
         }
         let len = self.len as usize;
@@ -392,7 +393,8 @@ pub trait Device: Send + Sync {
     /// The driver behind the handle. Views and kernels are typed by it, not by the handle.
     type Driver: DeviceDriver;
 
-    /// The driver.
+    /// The driver: the same each time. A tree does not use another (it answers
+    /// [`Error::NoDevice`]), and leaks what it cannot give back.
     fn driver(&self) -> &Self::Driver;
 }
 

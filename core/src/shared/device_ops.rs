@@ -98,7 +98,12 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         if !same {
             return Err(Error::Mismatch);
         }
-        let there = device_of(source.tree(), driver.id()).ok_or(Error::WrongDriver)?;
+        // One driver may be several of a tree's devices: within a tree it is the one that was named.
+        let there = if core::ptr::addr_eq(source.tree(), self.tree()) {
+            device
+        } else {
+            device_of(source.tree(), driver.id()).ok_or(Error::WrongDriver)?
+        };
         if to.is_empty() {
             return Ok(Ticket::DONE);
         }

@@ -8,7 +8,7 @@ use crate::driver::{After, DeviceDriver, DriverError, ErrorKind, Ticket};
 use crate::error::{Busy, Error, Holder};
 use crate::tree::{Location, MAX_VIEWS, Request, Sharing};
 
-/// The memory of each argument's root, where it has bytes.
+/// The memory of each argument's root, where the argument has elements.
 pub(super) type Memories<D> = [Option<<D as DeviceDriver>::Memory>; MAX_VIEWS];
 
 /// The call that does the work, given the memories and what it must follow.
@@ -60,7 +60,8 @@ pub(super) fn execute<D: DeviceDriver>(
 
     let mut memories: Memories<D> = [None; MAX_VIEWS];
     for ((arg, device), memory) in args.iter().zip(devices).zip(&mut memories) {
-        if arg.tree.setup().device.span() > 0 {
+        // An empty view is not reserved: nothing would keep its memory.
+        if !arg.map.is_empty() {
             *memory = Some(ops::memory(arg.tree, *device, wait)?);
         }
     }

@@ -49,6 +49,13 @@ impl<'t, T: Element> Elements<'t, T> {
         Some(self.base.wrapping_add(self.layout.offset(&root) as usize).cast())
     }
 
+    /// Bytes between neighbours on `axis`. Where there are none, a step that is never taken may be so long that
+    /// this wraps.
+    fn stride(&self, axis: usize) -> i64 {
+        let stride = self.layout.stride(self.map.root_axis(axis));
+        stride.wrapping_mul(i64::from(self.map.step(axis)))
+    }
+
     /// The elements along axis 0 at the outer coordinates of `at`, where they are contiguous.
     fn row(&self, at: &[i32]) -> Option<(*mut T, usize)> {
         if !self.is_contiguous() {
@@ -66,9 +73,7 @@ impl<'t, T: Element> Elements<'t, T> {
         let mut next = size_of::<T>() as i64;
         for axis in 0..self.map.rank() {
             let extent = self.map.extent(axis);
-            let stride =
-                self.layout.stride(self.map.root_axis(axis)) * i64::from(self.map.step(axis));
-            if extent > 1 && stride != next {
+            if extent > 1 && self.stride(axis) != next {
                 return None;
             }
             next *= i64::from(extent);
@@ -127,8 +132,8 @@ impl<'t, T: Element> Elements<'t, T> {
 
     /// Whether the elements along axis 0 are.
     fn is_contiguous(&self) -> bool {
-        let stride = self.layout.stride(self.map.root_axis(0)) * i64::from(self.map.step(0));
-        self.map.rank() == 0 || self.map.extent(0) <= 1 || stride == size_of::<T>() as i64
+        let element = size_of::<T>() as i64;
+        self.map.rank() == 0 || self.map.extent(0) <= 1 || self.stride(0) == element
     }
 }
 

@@ -327,18 +327,22 @@ impl<D: ComputeDriver> Kernel<D> {
     ) -> Result<Ticket, Error<D::Error>> {
         execute(args, devices, manner, &mut |memories, after| {
             let mut bindings = heapless::Vec::<Binding<D::Memory>, MAX_VIEWS>::new();
-            // An empty view of an empty root has no memory: it borrows a window nobody will look into.
-            let some = memories.iter().copied().flatten().next();
-            for ((arg, device), memory) in args.iter().zip(devices).zip(memories) {
-                let Some(memory) = memory.or(some) else { continue };
-                let mut binding = bind(arg, memory, driver.caps(), *device);
-                if arg.map.is_empty() {
-                    let span = arg.tree.setup().device.span();
-                    binding.offset = 0;
-                    binding.bytes = u64::from(binding.element).min(span.max(1));
-                }
+            let caps = driver.caps();
+            let bound = |i: usize| {
+                let (arg, device) = (args.get(i)?, devices.get(i)?);
+                Some(bind(arg, memories.get(i).copied().flatten()?, caps, *device))
+            };
+            // An empty view has no memory of its own: it borrows a window nobody will look into.
+            let some = (0..args.len()).find_map(bound);
+            for (i, (arg, device)) in args.iter().zip(devices).enumerate() {
+                let empty = || {
+                    let Binding { memory, offset, bytes, .. } = some?;
+                    Some(Binding { offset, bytes, ..bind(arg, memory, caps, *device) })
+                };
                 // No more than the arguments.
-                let _ = bindings.push(binding);
+                if let Some(binding) = bound(i).or_else(empty) {
+                    let _ = bindings.push(binding);
+                }
             }
             let dispatch = Dispatch { views: &bindings, params, groups };
             // SAFETY: the kernel is this driver's (checked by id); every binding's memory is live while its

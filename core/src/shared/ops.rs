@@ -115,10 +115,7 @@ pub(crate) fn reserve<'t, D: DeviceDriver>(
                 }
             }
             let keep = |reservation: Reservation| {
-                let device = match requests.first().map(|request| request.location) {
-                    Some(Location::Device(device)) => usize::from(device),
-                    _ => 0,
-                };
+                let device = reservation.place().saturating_sub(1);
                 // There is room: one launch has no more views than the list.
                 let _ = transit.entries.push(Entry { tree, reservation, device });
             };
@@ -660,6 +657,8 @@ pub(crate) fn plan<D: DeviceDriver>(
     reserve(tree, core::slice::from_ref(request), Sharing::Refused, Wait::Yes, &mut transit)?;
     let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
     let reservation = &mut entry.reservation;
+    // `each` may do as it likes meanwhile, and must not wait for this very call.
+    locked_surely(tree, |inner| inner.state.park(reservation));
     tree.with_list(&mut |list| {
         loop {
             let before = *reservation;

@@ -6,6 +6,7 @@ use super::tree::Tree;
 use crate::capacity::Capacity;
 use crate::driver::{Device, DriverError, ErrorKind};
 use crate::error::Error;
+use crate::tree::MAX_DEVICES;
 
 /// Something that can give device memory back.
 pub trait Evict {
@@ -41,7 +42,7 @@ pub fn with_room<R, E: DriverError>(
     trees: &[&dyn Evict],
     mut call: impl FnMut() -> Result<R, Error<E>>,
 ) -> Result<R, Error<E>> {
-    let mut left = trees;
+    let (mut left, mut given) = (trees, 0);
     loop {
         let result = call();
         let wants_room = matches!(&result, Err(error) if matches!(
@@ -51,13 +52,15 @@ pub fn with_room<R, E: DriverError>(
         if !wants_room {
             return result;
         }
-        // A tree on several devices has several memories to give, one at a time.
+        // A tree on several devices has several memories to give, one at a time; but one that `call` itself
+        // allocates again has some for ever.
         loop {
             let Some((tree, rest)) = left.split_first() else { return result };
-            if tree.evict_one() {
+            if given < MAX_DEVICES && tree.evict_one() {
+                given += 1;
                 break;
             }
-            left = rest;
+            (left, given) = (rest, 0);
         }
     }
 }

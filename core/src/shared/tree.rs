@@ -11,8 +11,9 @@ use super::lock::{Locking, Spin};
 use super::view::View;
 use super::{Element, ops};
 use crate::capacity::{Array, Capacity, Standard};
-use crate::coherence::Cursor;
-use crate::driver::{After, Contents, CopyBox, Device, DeviceDriver, DropError, ErrorKind, Ticket};
+use crate::driver::{
+    After, Contents, CopyBox, Device, DeviceDriver, DriverId, DropError, ErrorKind, Ticket,
+};
 use crate::error::{Busy, Error, Holder};
 use crate::region::{Layout, Region, Shape, ViewMap};
 use crate::tree::{
@@ -82,6 +83,8 @@ impl<C: Capacity, M: Send + Sync> Tables<C, M> {
 struct Shared<H: Device, C: Capacity, L: Locking> {
     tables: L::Cell<Tables<C, Memory<H>>>,
     devices: C::Devices<Option<H>>,
+    /// Which drivers the handles named at first: memory is only ever handed to these.
+    ids: C::Devices<Option<DriverId>>,
     host: HostSide<Memory<H>>,
     setup: Setup,
     timeout: Duration,
@@ -160,7 +163,9 @@ impl<H: Device, C: Capacity, L: Locking> Erased<H::Driver> for Shared<H, C, L> {
     }
 
     fn device(&self, index: usize) -> Option<&H::Driver> {
-        self.devices.as_slice().get(index)?.as_ref().map(H::driver)
+        let driver = self.devices.as_slice().get(index)?.as_ref().map(H::driver)?;
+        let id = self.ids.as_slice().get(index).copied()?;
+        (Some(driver.id()) == id).then_some(driver)
     }
 
     fn devices(&self) -> usize {
@@ -292,7 +297,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     ) -> Result<Tree<'_, T, H, C, L>, Failure<H>> {
         let layout = Self::layout_for::<T>(&shape, storage.len())?;
         let host = HostSide { base: storage.as_mut_ptr().cast(), owned: None };
-        self.build(layout, host, Setup { host_fresh: true, ..Self::setup(layout) }, None)
+        self.build(layout, host, Setup { host_fresh: true, ..Self::setup(layout) }, Owned::NONE)
     }
 
     /// A tree over the caller's memory, which is fresh and never written: what only devices hold stays there,
@@ -310,7 +315,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         // Never written through: the setup says so, and reservations keep to it.
         let host = HostSide { base: storage.as_ptr().cast_mut().cast(), owned: None };
         let setup = Setup { host_fresh: true, host_readonly: true, ..Self::setup(layout) };
-        self.build(layout, host, setup, None)
+        self.build(layout, host, setup, Owned::NONE)
     }
 
     /// A tree without host storage: its bytes live on devices only. Guards answer
@@ -324,7 +329,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     ) -> Result<Tree<'static, T, H, C, L>, Failure<H>> {
         let layout = Layout::new(&shape, size_of::<T>())?;
         let none = HostSide { base: NonNull::<T>::dangling().as_ptr().cast(), owned: None };
-        self.build(layout, none, Setup { has_host: false, ..Self::setup(layout) }, None)
+        self.build(layout, none, Setup { has_host: false, ..Self::setup(layout) }, Owned::NONE)
     }
 
     fn layout_for<T: Element>(shape: &Shape, given: usize) -> Result<Layout, Failure<H>> {
@@ -384,7 +389,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             host_readonly: !mode.writes(),
             ..Self::setup(layout)
         };
-        let mut tree = self.build(layout, HostSide { base, owned: None }, setup, None)?;
+        let mut tree = self.build(layout, HostSide { base, owned: None }, setup, Owned::NONE)?;
         tree.held = held;
         Ok(tree)
     }
@@ -399,12 +404,13 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         let layout = Layout::new(&shape, size_of::<T>())?;
         let none = HostSide { base: NonNull::<T>::dangling().as_ptr().cast(), owned: None };
         if layout.span() == 0 {
-            return self.build(layout, none, Self::setup(layout), None);
+            return self.build(layout, none, Self::setup(layout), Owned::NONE);
         }
         self.check_devices()?;
         let Some(first) = self.devices.first().and_then(Option::as_ref) else {
             return Err(Error::NoDevice { device: 0, devices: 0 });
         };
+        // Asked once: a handle that named another driver later would not be believed.
         let driver = first.driver();
         let storage = driver.storage(layout.span()).map_err(Error::Driver)?;
         if !storage.host.cast::<T>().is_aligned() {
@@ -419,7 +425,9 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             ..Self::setup(layout)
         };
         let host = HostSide { base: storage.host.as_ptr(), owned: Some(storage.memory) };
-        self.build(layout, host, setup, storage.shared.then_some(storage.memory))
+        let shared = storage.shared.then_some(storage.memory);
+        let by = Some(driver.id());
+        self.build(layout, host, setup, Owned { shared, by })
     }
 
     fn setup(layout: Layout) -> Setup {
@@ -439,7 +447,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     /// Refuses more devices than there is room for, and one that is there already.
     fn check_devices(&self) -> Result<(), Failure<H>> {
         // Built for its length only.
-        let room = C::Devices::<Option<()>>::build(|_| None).as_slice().len();
+        let room = C::Devices::<Option<()>>::build(|_| None).as_slice().len().min(MAX_DEVICES);
         if self.count > room {
             return Err(Error::NoDevice { device: room, devices: room });
         }
@@ -455,9 +463,10 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         layout: Layout,
         host: HostSide<Memory<H>>,
         setup: Setup,
-        shared_memory: Option<Memory<H>>,
+        storage: Owned<Memory<H>>,
     ) -> Result<Tree<'m, T, H, C, L>, Failure<H>> {
         self.check_devices()?;
+        let shared_memory = storage.shared;
         let root = *layout.region();
         let device = layout.packed_like(&root)?;
         let setup = Setup { device, devices: self.count, ..setup };
@@ -482,6 +491,10 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         Ok(Tree {
             shared: Shared {
                 tables: L::new(tables),
+                ids: C::Devices::build(|device| {
+                    let handle = self.devices.get(device)?.as_ref()?;
+                    storage.by.filter(|_| device == 0).or_else(|| Some(handle.driver().id()))
+                }),
                 devices: C::Devices::build(|device| {
                     self.devices.get_mut(device).and_then(Option::take)
                 }),
@@ -500,6 +513,18 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
             elements: PhantomData,
         })
     }
+}
+
+/// Host storage of a driver's own.
+struct Owned<M> {
+    /// The memory, where device 0 runs on it.
+    shared: Option<M>,
+    /// Whose it is: device 0's.
+    by: Option<DriverId>,
+}
+
+impl<M> Owned<M> {
+    const NONE: Self = Self { shared: None, by: None };
 }
 
 impl<'m, T: Element, H: Device> Tree<'m, T, H> {
@@ -605,12 +630,17 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         let has_host = self.shared.setup.has_host;
         loop {
             // Nothing moves for what will be refused.
-            let present = locked(self.erased(), Wait::Yes, |inner| {
-                is_memory_to_take(&mut inner.state, device, wrapped)
+            let look = locked(self.erased(), Wait::Yes, |inner| {
+                self.look_at_memory(&mut inner.state, device, wrapped)
             })?
             .map_err(Error::lift)?;
-            if !present {
-                return Ok(None);
+            match look {
+                Look::Absent => return Ok(None),
+                Look::Needed => {
+                    self.shared.relax();
+                    continue;
+                }
+                Look::Ready => {}
             }
             if has_host || !wrapped {
                 self.bring_home(device)?;
@@ -620,8 +650,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
                 ops::wait_for(self.erased(), device, &work)?;
             }
             let taken = locked(self.erased(), Wait::Yes, |inner| -> Result<_, Error> {
-                if !is_memory_to_take(&mut inner.state, device, wrapped)? {
-                    return Ok(Some(None));
+                match self.look_at_memory(&mut inner.state, device, wrapped)? {
+                    Look::Absent => return Ok(Some(None)),
+                    Look::Needed => return Ok(None),
+                    Look::Ready => {}
                 }
                 let mut only_there = false;
                 inner.state.only_on_device(device, &mut |_| {
@@ -771,7 +803,14 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
 
     /// Calls `each` with the box of the root that every live view holds, and its depth below the root.
     pub fn for_each_live_view(&self, mut each: impl FnMut(usize, &Region)) {
-        locked_surely(self.erased(), |inner| inner.state.for_each_node(&mut each));
+        // A copy, so that `each` runs without the lock.
+        let mut nodes = C::Nodes::build(|_| Node::default());
+        locked_surely(self.erased(), |inner| {
+            for (to, from) in nodes.as_mut_slice().iter_mut().zip(inner.state.nodes.iter()) {
+                *to = *from;
+            }
+        });
+        crate::tree::visit(nodes.as_slice(), &mut each);
     }
 
     /// Writes back what only devices hold and gives all memory back. Views and guards borrow the tree, so they
@@ -829,13 +868,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
 
     /// Calls `each` with every box of the root that a lost device took along, and forgets them.
     pub fn take_lost(&self, mut each: impl FnMut(Region)) {
-        let mut cursor = Cursor::default();
-        while let Some(region) =
-            locked_surely(self.erased(), |inner| inner.state.next_lost(&mut cursor))
-        {
+        // Each is forgotten as it is told of: one that is lost meanwhile is not forgotten untold.
+        while let Some(region) = locked_surely(self.erased(), |inner| inner.state.take_lost()) {
             each(region);
         }
-        locked_surely(self.erased(), |inner| inner.state.forget_lost());
     }
 
     /// Verifies the tree's own invariants.
@@ -870,6 +906,7 @@ impl<Tr, E: fmt::Display> fmt::Display for CloseError<Tr, E> {
 
 impl<Tr, E: core::error::Error> core::error::Error for CloseError<Tr, E> {}
 
+/// Drawn under the tree's lock: what it is written to must not call into the tree.
 impl<T: Element, H: Device, C: Capacity, L: Locking> fmt::Display for Tree<'_, T, H, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         locked_surely(self.erased(), |inner| Drawing::of(&mut inner.state).fmt(f))
@@ -926,7 +963,11 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     }
 
     fn write_back_or_report(&mut self) {
-        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
+        locked_surely(self.erased(), |inner| {
+            inner.state.forget_accesses();
+            // Losses of before were told when they were met.
+            inner.state.forget_lost();
+        });
         let setup = self.shared.setup;
         // As in `settle`; and without host storage there is no home.
         if setup.host_owned || !setup.has_host {
@@ -948,27 +989,53 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
             if elements > 0 {
                 self.report(device, error.kind(), region, elements);
             }
-            // A loss met just now left nothing on the device to count: what it took is in the error.
+            // A loss met just now left nothing on the device to count.
             if let Error::Lost { region: Some(region), .. } = error {
-                self.report(device, error.kind(), region, region.volume());
+                let (mut hull, mut elements) = (region, 0u64);
+                self.take_lost(|piece| {
+                    hull = hull.hull(&piece);
+                    elements = elements.saturating_add(piece.volume());
+                });
+                self.report(device, error.kind(), hull, elements);
             }
         }
     }
 }
 
-/// Whether a device has memory that can be taken out of the tree now: `wrapped`, or its own.
-fn is_memory_to_take(state: &mut State<'_>, device: usize, wrapped: bool) -> Result<bool, Error> {
-    if let Some(busy) = state.is_in_use(Location::Device(device as u8)) {
-        return Err(Error::Busy(busy));
-    }
-    let region = *state.root();
-    let state = state.device(device).copied().unwrap_or_default();
-    match state.residency {
-        Residency::Changing => Err(Error::Busy(Busy { region, holder: Holder::Call })),
-        Residency::Absent => Ok(false),
-        Residency::Present if state.wrapped && !wrapped => Err(Error::Wrapped),
-        Residency::Present if wrapped && !state.wrapped => Err(Error::NotWrapped),
-        Residency::Present => Ok(true),
+/// What becomes of a device's memory when somebody wants to take it out of the tree.
+enum Look {
+    /// There is none.
+    Absent,
+    /// A call for another place is about to copy from it (or to poison it), and will be through soon.
+    Needed,
+    /// It can be taken.
+    Ready,
+}
+
+impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
+    /// Whether a device has memory that can be taken out of the tree now: `wrapped`, or its own.
+    fn look_at_memory(
+        &self,
+        state: &mut State<'_>,
+        device: usize,
+        wrapped: bool,
+    ) -> Result<Look, Error> {
+        if let Some(busy) = state.is_in_use(Location::Device(device as u8)) {
+            return Err(Error::Busy(busy));
+        }
+        let region = *state.root();
+        let found = state.device(device).copied().unwrap_or_default();
+        match found.residency {
+            Residency::Changing => Err(Error::Busy(Busy { region, holder: Holder::Call })),
+            Residency::Absent => Ok(Look::Absent),
+            Residency::Present if found.wrapped && !wrapped => Err(Error::Wrapped),
+            Residency::Present if wrapped && !found.wrapped => Err(Error::NotWrapped),
+            Residency::Present => match state.is_needed(device, self.shared.poison) {
+                None => Ok(Look::Ready),
+                Some(Busy { holder: Holder::Call, .. }) => Ok(Look::Needed),
+                Some(busy) => Err(Error::Busy(busy)),
+            },
+        }
     }
 }
 

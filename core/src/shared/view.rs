@@ -319,7 +319,8 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
 
     /// As [`plan`](Self::plan), and calls `each` with every copy: source, destination, and the box in bytes
     /// of the root's memory on either side. A copy between devices that have no direct way goes through the
-    /// host, and is still told as one.
+    /// host, and is still told as one. Until it returns the region is reserved: calls that conflict, from
+    /// `each` too, are answered [`Error::Busy`].
     ///
     /// # Errors
     /// As [`plan`](Self::plan).

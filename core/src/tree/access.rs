@@ -218,23 +218,30 @@ impl State<'_> {
     /// Whether another access, reserved or alive, is in the way of `region`.
     /// Those of the same launch (`own`) are not: widened bytes are written with what they hold already.
     fn check_conflicts(
-        &self,
+        &mut self,
         region: &Region,
         request: &Request,
         own: &[u16],
     ) -> Result<(), Error> {
         let plane = self.plane(request.location.place());
-        for (slot, access) in self.accesses.iter().enumerate() {
+        for slot in 0..self.accesses.len() {
             if own.iter().any(|own| usize::from(*own) == slot) {
                 continue;
             }
+            let Some(access) = self.accesses.get(slot).copied() else { break };
             let Some(holder) = access.holder() else { continue };
             let both_read = !access.mode.writes() && !request.mode.writes();
             // What a guard holds at this very place is fresh here: bringing home the rest of a
-            // region touches none of it.
-            let same_place = request.homing && self.plane(usize::from(access.place)) == plane;
-            if access.phase == Phase::Live && (both_read || same_place) {
-                continue;
+            // region touches none of it. Unless its storage went with a lost device: then another may have
+            // the bytes, and bringing them would write under the guard.
+            let same_place = self.plane(usize::from(access.place)) == plane;
+            let homing = request.homing && same_place;
+            if access.phase == Phase::Live && (both_read || homing) {
+                let gone =
+                    same_place && access.recorded && !self.map().is_fresh(plane, &access.region);
+                if !gone {
+                    continue;
+                }
             }
             if let Some(region) = access.region.intersection(region) {
                 return Err(Error::Busy(Busy { region, holder }));
@@ -296,7 +303,9 @@ impl State<'_> {
             self.check_conflicts(&outer, request, own)?;
         }
         let capacity = self.accesses.len();
-        let free = self.accesses.iter_mut().enumerate().find(|(_, a)| a.phase == Phase::Free);
+        // Of those that have a name.
+        let mut slots = self.accesses.iter_mut().take(1 << 16).enumerate();
+        let free = slots.find(|(_, a)| a.phase == Phase::Free);
         let (slot, access) = free.ok_or(Error::Full { table: Table::Guards, capacity })?;
         *access = Access {
             region: outer,
@@ -451,6 +460,27 @@ impl State<'_> {
             (self.plane(usize::from(access.place)) == plane)
                 .then_some(Busy { region: access.region, holder })
         })
+    }
+
+    /// A call under way at another place that may be copying from a device just now, with no lock held; with
+    /// `poisons`, that may be filling its memory.
+    pub(crate) fn is_needed(&mut self, device: usize, poisons: bool) -> Option<Busy> {
+        let own = self.plane(device + 1);
+        for slot in 0..self.accesses.len() {
+            let Some(access) = self.accesses.get(slot).copied() else { break };
+            let plane = self.plane(usize::from(access.place));
+            if access.phase != Phase::Reserved || plane == own {
+                continue;
+            }
+            let source = Pick { stale: plane_bit(plane), fresh: plane_bit(own) };
+            let poisoned = poisons && access.mode.writes();
+            if let Some(holder) = access.holder()
+                && (poisoned || self.map().touches(&access.region, source))
+            {
+                return Some(Busy { region: access.region, holder });
+            }
+        }
+        None
     }
 
     /// How many guards and device accesses are alive.

@@ -16,6 +16,7 @@ mod work;
 pub use access::{Access, MAX_VIEWS, Request, Reservation, Sharing};
 pub use counters::Counters;
 pub use draw::Drawing;
+pub(crate) use nodes::visit;
 pub use nodes::{Node, NodeId};
 pub use transfer::{Next, copy_box};
 pub use work::Work;
@@ -309,6 +310,13 @@ impl State<'_> {
         let root = *self.root();
         let pick = Pick::stale(self.map().lost_plane());
         self.next_box(&root, pick, cursor)
+    }
+
+    /// A box that a lost device took along, which is forgotten.
+    pub fn take_lost(&mut self) -> Option<Region> {
+        let region = self.next_lost(&mut Cursor::default())?;
+        self.map().clear_lost_in(&region);
+        Some(region)
     }
 
     /// The next box of `region` that is fresh at a location.

@@ -58,7 +58,9 @@ impl State<'_> {
     pub fn add_node(&mut self, parent: NodeId, region: Region) -> Result<NodeId, Error> {
         self.node(parent)?;
         let capacity = self.nodes.len();
-        let free = self.nodes.iter_mut().enumerate().find(|(_, node)| !node.used);
+        // Of those that have a name.
+        let mut slots = self.nodes.iter_mut().take(1 << 16).enumerate();
+        let free = slots.find(|(_, node)| !node.used);
         let (slot, node) = free.ok_or(Error::Full { table: Table::Nodes, capacity })?;
         node.region = region;
         node.parent = parent.slot;
@@ -93,16 +95,7 @@ impl State<'_> {
 
     /// Calls `each` with every live node but the root, its depth below the root, parents first.
     pub fn for_each_node(&self, each: &mut dyn FnMut(usize, &Region)) {
-        self.visit_children(0, 1, each);
-    }
-
-    fn visit_children(&self, parent: usize, depth: usize, each: &mut dyn FnMut(usize, &Region)) {
-        for (slot, node) in self.nodes.iter().enumerate().skip(1) {
-            if node.used && usize::from(node.parent) == parent {
-                each(depth, &node.region);
-                self.visit_children(slot, depth + 1, each);
-            }
-        }
+        visit(self.nodes, each);
     }
 
     /// How many views are alive, the root not counted.
@@ -122,5 +115,24 @@ impl State<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Calls `each` with every live node of a table but the root, its depth below the root, parents first.
+pub(crate) fn visit(nodes: &[Node], each: &mut dyn FnMut(usize, &Region)) {
+    visit_children(nodes, 0, 1, each);
+}
+
+fn visit_children(
+    nodes: &[Node],
+    parent: usize,
+    depth: usize,
+    each: &mut dyn FnMut(usize, &Region),
+) {
+    for (slot, node) in nodes.iter().enumerate().skip(1) {
+        if node.used && usize::from(node.parent) == parent {
+            each(depth, &node.region);
+            visit_children(nodes, slot, depth + 1, each);
+        }
     }
 }
