@@ -11,13 +11,14 @@ use core::fmt::Write as _;
 use core::time::Duration;
 use std::sync::Mutex;
 
-use common::{Random, add, counted, load, relay, stamp, stamped};
+use common::{Random, Three, add, counted, load, relay, stamp, stamped};
 use hedgerow::capacity::{Capacity, Standard};
+use hedgerow::driver::middleware::Fault;
 use hedgerow::driver::{
     Allocation, Binding, Caps, ComputeDriver, Contents, CopyBox, DeviceDriver, Dispatch, DriverId,
-    DropError, HostKernel, KernelSource, Storage, Ticket,
+    DropError, ErrorKind, HostKernel, KernelSource, Storage, Ticket,
 };
-use hedgerow::{Builder, Mode, Shape, Tree, View};
+use hedgerow::{Builder, Location, Mode, Shape, Tree, View};
 use hedgerow_host::{Host, HostError, HostMemory};
 
 /// Work goes round over so many lanes.
@@ -43,6 +44,8 @@ struct Log {
     /// What [`Strict::storage`] gave first: the root of a tree that is the driver's own.
     storage: Option<HostMemory>,
     released: Vec<HostMemory>,
+    /// Addresses and lengths of host bytes under live guards.
+    held: Vec<(usize, usize)>,
     complaints: String,
 }
 
@@ -254,6 +257,14 @@ unsafe impl DeviceDriver for Strict {
         let over = log.over(after);
         log.check("download", &[(src, sources(boxes), false)], &over);
         log.finish(&over);
+        for copy in boxes {
+            copy.for_each_run(|_, at| {
+                let (from, to) = (dst.addr() + at as usize, dst.addr() + (at + copy.run) as usize);
+                if log.held.iter().any(|(held, len)| from < held + len && *held < to) {
+                    log.complain(format_args!("a download of {} bytes under a guard", copy.run));
+                }
+            });
+        }
         Ok(())
     }
 
@@ -448,6 +459,125 @@ fn all_work_is_in_order() {
         program::<Standard>(seed, owned, unified);
         program::<Scarce>(seed, owned, unified);
     }
+}
+
+/// I4: what several places hold is fetched from one of them.
+#[test]
+fn one_source_is_enough() {
+    for peers in [false, true] {
+        let gpus = [(); 3].map(|()| Host::new().peer_copies(peers));
+        let stamps: [_; 3] = core::array::from_fn(|i| load(&gpus[i], 1, stamp));
+        let mut pixels = counted((SIDE * SIDE) as i32);
+        let builder = Builder::new(&gpus[0]).device(&gpus[1]).device(&gpus[2]);
+        let tree = builder.capacity::<Three>().over(&mut pixels, shape()).unwrap();
+        let root = tree.root();
+        let whole = 4 * (SIDE * SIDE) as u64;
+        // On the host and on two devices, then on the third.
+        let moved = |location, mode| {
+            let plan = root.plan(location, mode).unwrap();
+            plan.bytes_up + plan.bytes_down + plan.bytes_across
+        };
+        drop(root.on_device(0, Mode::Read).unwrap());
+        drop(root.on_device(1, Mode::Read).unwrap());
+        assert_eq!(moved(Location::Device(2), Mode::Read), whole);
+        let before = tree.counters();
+        drop(root.on_device(2, Mode::Read).unwrap());
+        let since = tree.counters().since(&before);
+        assert_eq!((since.bytes_up, since.bytes_down, since.bytes_across), (whole, 0, 0));
+        // On two devices, then on the host.
+        stamps[0].launch((root.as_overwrite(),), 5).unwrap();
+        drop(root.on_device(1, Mode::Read).unwrap());
+        let before = tree.counters();
+        drop(root.read().unwrap());
+        let down = if peers { whole } else { 0 };
+        assert_eq!(tree.counters().since(&before).bytes_down, down);
+    }
+}
+
+/// I11: the counters say what was moved, not what somebody tried to move.
+#[test]
+fn what_failed_is_not_counted() {
+    let gpu = Fault::new(Host::new());
+    let (stamp, mut pixels) = (load(&gpu, 1, stamp), counted((SIDE * SIDE) as i32));
+    let tree = Tree::over(&mut pixels, shape(), &gpu).unwrap();
+    let whole = 4 * (SIDE * SIDE) as u64;
+    for n in [1, 2] {
+        // First the allocation fails, then the upload.
+        gpu.arm(n, ErrorKind::Other);
+        assert!(tree.root().on_device(0, Mode::Read).is_err());
+        assert_eq!(tree.counters().bytes_up, 0);
+        tree.release().unwrap();
+    }
+    drop(tree.root().on_device(0, Mode::Read).unwrap());
+    assert_eq!(tree.counters().bytes_up, whole);
+    stamp.launch((tree.root().as_overwrite(),), 1).unwrap();
+    gpu.arm(1, ErrorKind::Timeout);
+    assert!(tree.root().read().is_err());
+    assert_eq!(tree.counters().bytes_down, 0);
+    drop(tree.root().read().unwrap());
+    assert_eq!(tree.counters().bytes_down, whole);
+}
+
+/// I9: while a guard lives, no transfer writes its bytes; also where the map has no room to say that they
+/// are there.
+#[test]
+fn nothing_moves_under_a_guard() {
+    let mut unrecorded = 0;
+    for seed in 0..48 {
+        let gpu = Strict::new(false);
+        let stamp = load(&gpu, 1, stamp);
+        let mut random = Random::new(seed);
+        let mut pixels = counted((SIDE * SIDE) as i32);
+        let tree = Builder::new(&gpu).capacity::<Scarce>().over(&mut pixels, shape()).unwrap();
+        stamp.launch((tree.root().as_overwrite(),), 1).unwrap();
+        let held = crop(&tree, &mut random);
+        // Cuts for this one, and none for the next.
+        drop(crop(&tree, &mut random).read().unwrap());
+        let guard = held.read().unwrap();
+        let mut fresh = 0;
+        held.for_each_fresh(Location::Host, |region| fresh += region.volume());
+        unrecorded += u32::from(fresh < held.root_region().volume());
+        // With the same base, the guard's bytes are those of the view.
+        let rows = held.root_region().range(1);
+        gpu.log().held = rows
+            .filter_map(|y| guard.row([0, y]))
+            .map(|row| (row.as_ptr().addr(), size_of_val(row)))
+            .collect();
+        drop(tree.root().read().unwrap());
+        drop(crop(&tree, &mut random).read().unwrap());
+        tree.sync().unwrap();
+        gpu.log().held.clear();
+        drop(guard);
+        gpu.assert_in_order();
+    }
+    assert!(unrecorded > 8, "only {unrecorded} reads had no room in the map");
+}
+
+/// Rule 1: a launch has all of its views or none, also where the last of them would have to widen into a guard.
+#[test]
+fn a_refused_launch_reserves_nothing() {
+    let (mut refused, mut ran) = (0, 0);
+    for seed in 0..200 {
+        let gpu = Host::new();
+        let (stamp, relay) = (load(&gpu, 1, stamp), load(&gpu, 2, relay));
+        let mut random = Random::new(seed);
+        let mut pixels = counted((SIDE * SIDE) as i32);
+        let tree = Builder::new(&gpu).capacity::<Scarce>().over(&mut pixels, shape()).unwrap();
+        let tile = |x, y| tree.root().crop([x..x + 2, y..y + 2]).unwrap();
+        let at = |random: &mut Random| random.below(SIDE as u64 - 1) as i32;
+        stamp.launch((tile(at(&mut random), at(&mut random)).as_overwrite(),), 1).unwrap();
+        let Ok(guard) = tile(at(&mut random), at(&mut random)).update() else { continue };
+        let from = tile(at(&mut random), at(&mut random));
+        let to = tile(at(&mut random), at(&mut random));
+        match relay.launch((from.as_read(), to.as_overwrite()), 2) {
+            Ok(_) => ran += 1,
+            Err(_) => refused += 1,
+        }
+        drop((guard, from, to));
+        // What is still reserved would be somebody else's call.
+        drop(tree.root().try_overwrite().unwrap());
+    }
+    assert!(refused > 20 && ran > 20, "{refused} launches were refused, {ran} ran");
 }
 
 /// I7, rule 2: accesses that were forgotten keep no bytes from coming home when the tree goes.
