@@ -48,6 +48,11 @@ pub enum Error<E = Infallible> {
         /// How many the tree has.
         devices: usize,
     },
+    /// A device that the tree already has.
+    SameDevice {
+        /// The index of the second.
+        device: usize,
+    },
     /// The tree has no host storage.
     NoHostStorage,
     /// The host storage is read-only, and this would write to it.
@@ -189,6 +194,7 @@ impl Error<Infallible> {
             Self::Misaligned { align } => Error::Misaligned { align },
             Self::WrongDriver => Error::WrongDriver,
             Self::NoDevice { device, devices } => Error::NoDevice { device, devices },
+            Self::SameDevice { device } => Error::SameDevice { device },
             Self::NoHostStorage => Error::NoHostStorage,
             Self::ReadOnly { region } => Error::ReadOnly { region },
             Self::Wrapped => Error::Wrapped,
@@ -234,10 +240,10 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::Geometry(error) => error.fmt(f),
             Self::Busy(busy) => busy.fmt(f),
             Self::Full { table: Table::Nodes, capacity } => {
-                write!(f, "all {capacity} nodes are held by live views")
+                write!(f, "live views hold all {capacity} nodes of the tree's capacity (the root's is one)")
             }
             Self::Full { table: Table::Guards, capacity } => {
-                write!(f, "all {capacity} accesses are held by live guards")
+                write!(f, "live guards hold all {capacity} accesses of the tree's capacity")
             }
             Self::Undefined { region, lost: false } => write!(f, "{region} was never written"),
             Self::Undefined { region, lost: true } => {
@@ -245,8 +251,15 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::StaleHandle => f.write_str("the handle's node or access is gone"),
             Self::Misaligned { align } => write!(f, "the storage is not aligned to {align} bytes"),
-            Self::WrongDriver => f.write_str("views or kernel belong to different drivers"),
-            Self::NoDevice { device, devices } => write!(f, "no device {device} of {devices}"),
+            Self::WrongDriver => f.write_str(
+                "views or kernel belong to different drivers (or to one device opened twice: clone its handle)",
+            ),
+            Self::NoDevice { device, devices } => {
+                write!(f, "device {device} asked for, where there is room for or are {devices}")
+            }
+            Self::SameDevice { device } => {
+                write!(f, "device {device} is one that the tree already has")
+            }
             Self::NoHostStorage => f.write_str("the tree has no host storage"),
             Self::ReadOnly { region } => {
                 write!(f, "{region} would be written to read-only host storage")

@@ -47,10 +47,16 @@
 //! * **I5** Disjoint stays disjoint: the gaps between a crop's rows are never touched.
 //! * **I6** State changes only when the work it describes was accepted ([`driver`]).
 //! * **I7** Nothing dies silently ([`Tree::close`], [`Tree::discard`]).
+//! * **I8** Aliasing is asked for, never inferred: crops alias, [`Builder::detach`] makes a tree of its own.
 //! * **I9** Host access is borrow-checked by region: no two `&mut` overlap, and no transfer writes host bytes
 //!   under a guard.
 //! * **I10** Fresh device memory is zero, unless [`Builder::undefined_contents`] says otherwise.
 //! * **I11** What would move can be asked first ([`View::plan`]).
+//!
+//! # Features
+//!
+//! None is on by default. `defmt`, `log`: logging, and `defmt::Format` (with both, defmt wins). `alloc`: trees
+//! that own a `Vec` or a boxed slice ([`Builder::over_owned`]). `rank-6`, `rank-8`: more than four axes.
 //!
 //! # Fixed choices
 //!
@@ -63,7 +69,8 @@
 //! * A write counts from when its guard opens or its launch is accepted. Dropping a guard cannot fail; it sets
 //!   a flag that the next call reaps.
 //! * Calls without `try_` in their names may wait: for the lock, for another call at work on the same bytes,
-//!   for device work on the region asked for. They never wait for a guard.
+//!   for device work on the region asked for. They never wait for a guard: that is `Busy` at once, and a retry
+//!   once it is dropped is right.
 //! * A kernel that runs on the host must not call into a tree that it was launched on.
 #![no_std]
 

@@ -198,8 +198,8 @@ unsafe impl ComputeDriver for Heap {
         let bind = |view: &Binding<Memory>| view.with_memory(view.memory.at(view.offset));
         let views: Vec<_> = dispatch.views.iter().map(bind).collect();
         // SAFETY: the windows are valid and free of conflicting use, as the caller promises.
-        let call = unsafe { HostCall::new(&views, dispatch.params) };
-        kernel(&call).map_err(HeapError::Kernel)?;
+        let ran = unsafe { HostCall::run(*kernel, &views, dispatch.params) };
+        ran.map_err(HeapError::Kernel)?;
         Ok(Ticket::DONE)
     }
 }

@@ -67,7 +67,7 @@ fn work(thread: i32) -> Result<(), Failure> {
         if (pass + thread as u32).is_multiple_of(2) {
             device().add.launch((rows.as_update(),), 1)?;
         } else {
-            for row in rows.update()?.rows_mut() {
+            for row in rows.update()?.rows_mut().expect("rows") {
                 row.iter_mut().for_each(|value| *value += 1);
             }
         }
@@ -94,7 +94,7 @@ fn run() -> Result<bool, Failure> {
     println!("  device memory still in use: {} bytes", device().gpu.used_bytes());
 
     let all = tree.root().read()?;
-    let wrong = all.rows().flatten().filter(|value| **value != 1 + PASSES).count();
+    let wrong = all.rows().expect("rows").flatten().filter(|value| **value != 1 + PASSES).count();
     println!("  {wrong} of {} elements are wrong", WIDTH * ROWS * THREADS);
     let half = (WIDTH * ROWS * THREADS) as u64 / 2 * 4;
     Ok(wrong == 0 && home == half && device().gpu.used_bytes() == 0)

@@ -23,6 +23,8 @@ struct Lagging<H> {
     inner: H,
     done: AtomicU64,
     waits: AtomicU32,
+    /// What it says of its memory.
+    alignment: AtomicU64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +57,12 @@ type Lag<H> = LagError<<<H as Device>::Driver as DeviceDriver>::Error>;
 
 impl<H: Device> Lagging<H> {
     fn new(inner: H) -> Self {
-        Self { inner, done: AtomicU64::new(0), waits: AtomicU32::new(0) }
+        Self {
+            inner,
+            done: AtomicU64::new(0),
+            waits: AtomicU32::new(0),
+            alignment: AtomicU64::new(64),
+        }
     }
 
     /// All work up to the ticket is done.
@@ -101,6 +108,10 @@ unsafe impl<H: Device> DeviceDriver for Lagging<H> {
 
     fn caps(&self) -> &Caps {
         self.inner.driver().caps()
+    }
+
+    fn alignment(&self, _: Self::Memory) -> u64 {
+        self.alignment.load(Ordering::Relaxed)
     }
 
     fn allocate(
@@ -493,4 +504,24 @@ fn later_work_holds_nobody_up() {
     drop(ready(pending.poll()));
     assert_eq!(gpu.waits(), 0);
     gpu.finish_all();
+}
+
+/// Memory to wrap must suit the elements, as far as its driver can say.
+#[test]
+fn wrapped_memory_is_aligned() {
+    let gpu = Lagging::new(Host::new());
+    let memory = gpu.allocate(256, Contents::Zeroed).unwrap().memory;
+    let mut pixels = [0u64; 32];
+    let tree = Tree::over(&mut pixels, Shape::packed([32]), &gpu).unwrap();
+    gpu.alignment.store(4, Ordering::Relaxed);
+    // SAFETY: the memory is the device's, of 256 bytes, and used by nobody else.
+    let refused = unsafe { tree.wrap_device(0, memory, 256) };
+    assert_eq!(refused, Err(Error::Misaligned { align: 8 }));
+    gpu.alignment.store(8, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { tree.wrap_device(0, memory, 256) }.unwrap();
+    assert_eq!(tree.unwrap_device(0).unwrap(), memory);
+    drop(tree);
+    // SAFETY: allocated here, used by nothing any more.
+    unsafe { gpu.release(memory, &[]) };
 }

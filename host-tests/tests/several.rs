@@ -5,6 +5,7 @@ mod common;
 use common::{Counted, Three, add, counted, load, region, relay, stamp, stamped};
 use hedgerow::driver::Kernel;
 use hedgerow::driver::middleware::{Counting, Moved};
+use hedgerow::error::Holder;
 use hedgerow::{Builder, Counters, Error, Location, Mode, Region, Shape, Tree, View};
 use hedgerow_host::Host;
 
@@ -296,4 +297,56 @@ fn too_many_devices() {
     let (mut one, gpu) = (counted(64), &gpus[0]);
     let refused = Builder::new(gpu).device(&gpus[1]).over(&mut one, shape()).map(drop);
     assert!(matches!(refused, Err(Error::NoDevice { device: 1, devices: 1 })));
+}
+
+/// A launch that must not wait sends what the host has, and refuses to fetch what only another device has.
+#[test]
+fn launches_that_never_wait() {
+    let gpus = hosts::<2>(false);
+    let (write, change) = (kernels(&gpus, 1, stamp), kernels(&gpus, 1, add));
+    let mut pixels = counted(64);
+    let tree = builder(&gpus).over(&mut pixels, shape()).unwrap();
+    write[1].try_launch(rows(&tree, 4, 8).as_overwrite(), 3).unwrap();
+    change[0].try_launch(rows(&tree, 0, 4).as_update(), 0).unwrap();
+    assert_eq!(bytes(tree.counters()), (128, 0, 0));
+
+    let whole = change[0].try_launch(tree.root().as_update(), 0);
+    assert!(matches!(whole, Err(Error::Busy(busy)) if busy.holder == Holder::Work), "{whole:?}");
+    assert_eq!(bytes(tree.counters()), (128, 0, 0));
+    let held = rows(&tree, 0, 1).read().unwrap();
+    let over = write[0].try_launch(rows(&tree, 0, 2).as_overwrite(), 4);
+    assert!(matches!(over, Err(Error::Busy(busy)) if busy.holder == Holder::Access), "{over:?}");
+    drop(held);
+
+    // Home again, nothing is in the way any more.
+    tree.sync().unwrap();
+    change[0].try_launch(tree.root().as_update(), 0).unwrap();
+    tree.check().unwrap();
+}
+
+/// I7 on several devices: in a drop too, a loss of one leaves the others right.
+#[test]
+fn a_drop_brings_home_what_the_others_hold() {
+    let gpus = hosts::<3>(false);
+    let write = kernels(&gpus, 1, stamp);
+    let mut pixels = counted(64);
+    let tree = builder(&gpus).over(&mut pixels, shape()).unwrap();
+    write[0].launch(rows(&tree, 0, 2).as_overwrite(), 1).unwrap();
+    write[1].launch(rows(&tree, 3, 5).as_overwrite(), 2).unwrap();
+    write[2].launch(rows(&tree, 6, 8).as_overwrite(), 3).unwrap();
+    gpus[0].inner().simulate_loss();
+    drop(tree);
+    for (i, value) in (0..).zip(&pixels) {
+        let (x, y) = (i % 8, i / 8);
+        let expected = match y {
+            3..5 => stamped(x, y, 2),
+            6..8 => stamped(x, y, 3),
+            // Of the lost device: whatever the host held.
+            _ => i,
+        };
+        assert_eq!(*value, expected, "at {x}, {y}");
+    }
+    let told = gpus[0].inner().take_drop_error().expect("what was lost is told");
+    assert_eq!((told.region, told.bytes), (region(0..8, 0..2), 64));
+    assert_eq!(gpus[1].inner().take_drop_error(), None);
 }

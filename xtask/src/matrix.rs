@@ -114,6 +114,12 @@ macro_rules! conformance {
     };
 }
 
+macro_rules! example {
+    ($package:literal, $name:literal $(, $more:literal)*) => {
+        ["run", "--quiet", "--package", $package, "--example", $name $(, $more)*]
+    };
+}
+
 /// The matrix, cheap rows first.
 ///
 /// Rows share one target directory, and the profile and features of a build are the same from row
@@ -282,6 +288,36 @@ pub(crate) static MATRIX: &[Row] = &[
         ..LAVAPIPE
     },
     Row {
+        name: "conformance-host-poison",
+        about: "conformance of the host driver, with stale bytes poisoned",
+        driver: Some(Driver::Host),
+        steps: conformance!("host-poison"),
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "conformance-host-two",
+        about: "conformance on two host devices, launches alternating",
+        driver: Some(Driver::Host),
+        steps: conformance!("host-two"),
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "conformance-vulkan-poison",
+        about: "conformance of the Vulkan driver on lavapipe, with stale bytes poisoned",
+        steps: conformance!("vulkan-poison"),
+        count: Count::LibTest,
+        ..LAVAPIPE
+    },
+    Row {
+        name: "conformance-vulkan-two",
+        about: "conformance on two lavapipe devices, launches alternating",
+        steps: conformance!("vulkan-two"),
+        count: Count::LibTest,
+        ..LAVAPIPE
+    },
+    Row {
         name: "conformance-nvidia",
         about: "conformance of the Vulkan driver on an NVIDIA GPU",
         driver: Some(Driver::Nvidia),
@@ -291,6 +327,25 @@ pub(crate) static MATRIX: &[Row] = &[
         steps: conformance!("nvidia"),
         count: Count::LibTest,
         ..ROW
+    },
+    Row {
+        name: "examples",
+        about: "the examples on the host driver: windows, polling, a tree in a static",
+        steps: &[
+            Step::Cargo(&example!("hedgerow-tests", "window")),
+            Step::Cargo(&example!("hedgerow-tests", "executor")),
+            Step::Cargo(&example!("hedgerow-tests", "static_tree")),
+        ],
+        ..ROW
+    },
+    Row {
+        name: "examples-vulkan",
+        about: "windows on lavapipe, and an engine with its own device, validated",
+        steps: &[
+            Step::Cargo(&example!("hedgerow-tests", "window", "--", "--driver", "vulkan")),
+            Step::Cargo(&example!("hedgerow-vulkan", "engine", "--all-features")),
+        ],
+        ..LAVAPIPE
     },
     Row {
         name: "demo-host",
@@ -479,7 +534,16 @@ mod tests {
     #[test]
     fn driver_keeps_only_its_rows() {
         let plan = plan(&options(&["host"], &[], &["all"])).expect("a plan");
-        assert_eq!(names(&plan), ["conformance-host", "conformance-host-tiny", "demo-host"]);
+        assert_eq!(
+            names(&plan),
+            [
+                "conformance-host",
+                "conformance-host-tiny",
+                "conformance-host-poison",
+                "conformance-host-two",
+                "demo-host"
+            ]
+        );
         assert!(plan.iter().all(|planned| planned.required));
     }
 

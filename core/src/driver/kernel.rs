@@ -221,6 +221,13 @@ pub enum KernelError {
         /// Bytes given.
         given: usize,
     },
+    /// It went through a view with coordinates of another rank.
+    Rank {
+        /// Axes of its coordinates.
+        asked: usize,
+        /// Axes of the view.
+        given: usize,
+    },
     /// A reason of its own.
     Refused(&'static str),
 }
@@ -228,12 +235,20 @@ pub enum KernelError {
 impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoView { index, given } => write!(f, "view {index} of {given} asked for"),
+            Self::NoView { index, given } => {
+                write!(f, "it takes a view {index}, and the launch gave {given} views")
+            }
+            Self::Rank { asked, given } => {
+                write!(f, "it goes through a view of {given} axes with coordinates of {asked}")
+            }
             Self::Element { index, asked, given } => {
-                write!(f, "view {index}: elements of {given} bytes asked for as {asked} bytes")
+                write!(
+                    f,
+                    "view {index}: it takes elements of {asked} bytes, aligned, and the view's have {given}"
+                )
             }
             Self::Params { asked, given } => {
-                write!(f, "{given} bytes of parameters asked for as {asked} bytes")
+                write!(f, "it takes {asked} bytes of parameters, and the launch gave {given}")
             }
             Self::Refused(why) => f.write_str(why),
         }
@@ -249,18 +264,29 @@ defmt_as_display! { impl KernelError; }
 pub struct HostCall<'a> {
     views: &'a [Binding<*mut u8>],
     params: &'a [u8],
+    /// The first mistake that an accessor met, where it had no way to answer.
+    mistake: &'a Cell<Option<KernelError>>,
 }
 
 impl<'a> HostCall<'a> {
-    /// For drivers: a call on views whose `memory` points at the window's first byte (`offset` is not
-    /// added again).
+    /// For drivers: runs a kernel on views whose `memory` points at the window's first byte (`offset` is not
+    /// added again). A kernel that went through a view with coordinates of another rank is an error, too.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`KernelError::Rank`].
     ///
     /// # Safety
-    /// For as long as the call lives, every window is valid for reads, and for writes where its mode
-    /// writes, and nothing else on another thread writes what the kernel reads or touches what it writes.
-    /// A view that is only read shares no element with one that is written.
-    pub unsafe fn new(views: &'a [Binding<*mut u8>], params: &'a [u8]) -> Self {
-        Self { views, params }
+    /// During the call, every window is valid for reads, and for writes where its mode writes, and nothing
+    /// else on another thread writes what the kernel reads or touches what it writes. A view that is only
+    /// read shares no element with one that is written.
+    pub unsafe fn run(
+        kernel: HostKernel,
+        views: &[Binding<*mut u8>],
+        params: &[u8],
+    ) -> Result<(), KernelError> {
+        let mistake = Cell::new(None);
+        kernel(&HostCall { views, params, mistake: &mistake })?;
+        mistake.take().map_or(Ok(()), Err)
     }
 
     /// How many views there are.
@@ -294,6 +320,7 @@ impl<'a> HostCall<'a> {
             base: binding.memory,
             geometry: binding.geometry,
             mode: binding.mode,
+            mistake: self.mistake,
             elements: PhantomData,
         })
     }
@@ -317,6 +344,7 @@ pub struct HostView<'a, T> {
     base: *mut u8,
     geometry: Geometry,
     mode: Mode,
+    mistake: &'a Cell<Option<KernelError>>,
     elements: PhantomData<&'a [Cell<T>]>,
 }
 
@@ -342,14 +370,21 @@ impl<'a, T: Pod> HostView<'a, T> {
     }
 
     fn element(&self, at: &[i32]) -> Option<*mut T> {
+        if at.len() != self.geometry.rank {
+            self.wrong_rank(at.len());
+        }
         let byte = self.geometry.byte_of(at)?;
         Some(self.base.wrapping_add(byte as usize).cast())
+    }
+
+    fn wrong_rank(&self, asked: usize) {
+        self.mistake.set(Some(KernelError::Rank { asked, given: self.geometry.rank }));
     }
 
     /// The element at `at`; `None` when it is outside the view.
     pub fn get<const N: usize>(&self, at: [i32; N]) -> Option<T> {
         let element = self.element(&at)?;
-        // SAFETY: the element is inside the window, which `HostCall::new` promises is readable and
+        // SAFETY: the element is inside the window, which `HostCall::run` promises is readable and
         // written by no other thread; `HostCall::view` checked size and alignment.
         Some(unsafe { element.read() })
     }
@@ -374,7 +409,7 @@ impl<'a, T: Pod> HostView<'a, T> {
         }
         let first: *mut Cell<T> = self.element(&at)?.cast();
         // SAFETY: the row's elements are contiguous, inside the window, writable, and touched by no other
-        // thread (`HostCall::new`); cells make overlap with other views of this call sound.
+        // thread (`HostCall::run`); cells make overlap with other views of this call sound.
         Some(unsafe { core::slice::from_raw_parts(first, self.extent(0) as usize) })
     }
 
@@ -389,15 +424,17 @@ impl<'a, T: Pod> HostView<'a, T> {
         }
         let first: *const T = self.element(&at)?;
         // SAFETY: the row's elements are contiguous, inside the window, readable, and written by nobody
-        // while the call lives: not by another thread, nor through another view (`HostCall::new`).
+        // while the call lives: not by another thread, nor through another view (`HostCall::run`).
         Some(unsafe { core::slice::from_raw_parts(first, self.extent(0) as usize) })
     }
 
     /// Calls `each` with every coordinate, axis 0 fastest.
     ///
-    /// `N` must be the view's rank; otherwise nothing is called.
+    /// `N` must be the view's rank; otherwise nothing is called, and the launch answers
+    /// [`KernelError::Rank`].
     pub fn for_each<const N: usize>(&self, mut each: impl FnMut([i32; N])) {
         if N != self.geometry.rank || N > MAX_RANK {
+            self.wrong_rank(N);
             return;
         }
         let mut at = [0i32; N];

@@ -205,6 +205,13 @@ pub unsafe trait DeviceDriver: Send + Sync {
     /// As [`allocate`](Self::allocate); [`ErrorKind::Unsupported`] where there is no such memory.
     fn storage(&self, bytes: u64) -> Result<Storage<Self::Memory>, Self::Error>;
 
+    /// A power of two that the address of the memory's first byte is a multiple of, wherever kernels see it.
+    /// Memory that is wrapped must suit the tree's elements.
+    fn alignment(&self, memory: Self::Memory) -> u64 {
+        let _ = memory;
+        u64::from(self.caps().bind_align.max(1))
+    }
+
     /// Gives memory back. The driver frees it once every ticket in `after` is done; this call does not
     /// wait.
     ///

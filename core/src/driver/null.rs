@@ -196,8 +196,8 @@
 //!         let bind = |view: &Binding<Memory>| view.with_memory(self.at(view.memory, view.offset));
 //!         let views: Vec<_> = dispatch.views.iter().map(bind).collect();
 //!         // SAFETY: the windows are valid and free of conflicting use, as the caller promises.
-//!         let call = unsafe { HostCall::new(&views, dispatch.params) };
-//!         kernel(&call).map_err(TinyError::Kernel)?;
+//!         let ran = unsafe { HostCall::run(*kernel, &views, dispatch.params) };
+//!         ran.map_err(TinyError::Kernel)?;
 //!         Ok(Ticket::DONE)
 //!     }
 //! }

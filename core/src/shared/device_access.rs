@@ -24,7 +24,6 @@ pub struct DeviceAccess<'t, D: DeviceDriver> {
     device: usize,
     mode: Mode,
     binding: Option<Binding<D::Memory>>,
-    transfers: After,
     after: After,
 }
 
@@ -57,7 +56,6 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
                 device,
                 mode,
                 binding: None,
-                transfers: After::NONE,
                 after: After::NONE,
             });
         }
@@ -75,7 +73,7 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         }
         ops::reserve(tree, requests, Sharing::Refused, ops::Wait::Yes, &mut transit)?;
         let Some(entry) = transit.entries.first_mut() else { return Err(Error::StaleHandle) };
-        let memory = ops::memory(tree, device)?;
+        let memory = ops::memory(tree, device, ops::Wait::Yes)?;
         ops::bring(tree, &mut entry.reservation, Some(memory), ops::Wait::Yes)?;
         if fill == Filled::Later {
             poison::before_overwrite(tree, &mut entry.reservation)?;
@@ -97,7 +95,7 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
         }
         poison::became_stale(tree, &entry.reservation);
         locked_surely(tree, |inner| inner.state.settle(&entry.reservation, true));
-        let (slot, transfers) = (entry.reservation.slot(), *entry.reservation.transfers());
+        let slot = entry.reservation.slot();
         transit.entries.clear();
         Ok(Self {
             tree,
@@ -106,7 +104,6 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
             device,
             mode,
             binding: Some(bind(&arg, memory, driver.caps(), device)),
-            transfers,
             after,
         })
     }
@@ -114,11 +111,6 @@ impl<'t, D: DeviceDriver> DeviceAccess<'t, D> {
     /// The memory, the window in it, and where the view's elements are; `None` for an empty view.
     pub fn binding(&self) -> Option<&Binding<D::Memory>> {
         self.binding.as_ref()
-    }
-
-    /// The transfers that made the bytes fresh.
-    pub(super) fn transfers(&self) -> &[Ticket] {
-        self.transfers.as_slice()
     }
 
     /// Ends the access with work that is still to run: whatever conflicts follows `ticket`, one of the

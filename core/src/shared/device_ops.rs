@@ -3,7 +3,7 @@
 use bytemuck::bytes_of;
 
 use super::device_access::Filled;
-use super::execute::{device_of, execute};
+use super::execute::{Manner, device_of, execute};
 use super::launch::Arg;
 use super::ops::{self, Wait};
 use super::{Element, View};
@@ -13,15 +13,19 @@ use crate::region::{Layout, MAX_RANK, ViewMap};
 use crate::tree::{Location, MAX_VIEWS, Mode, Sharing};
 
 impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
-    /// Makes the view fresh on a device of the tree, without holding it there. Returns when the transfers
-    /// are accepted; the ticket is that of the last.
+    /// Makes the view fresh on a device of the tree, without holding it there, and has the transfers start.
+    /// Returns when they are accepted, with the ticket after which the view is there: for
+    /// [`Tree::poll`](crate::Tree::poll) and [`Tree::wait`](crate::Tree::wait). What only another device
+    /// has is waited for, where it has to come through the host.
     ///
     /// # Errors
     /// As for a launch that reads the view.
     pub fn prefetch(&self, device: usize) -> Result<Ticket, Error<D::Error>> {
         let access = self.on_device(device, Mode::Read)?;
-        let last = access.transfers().iter().max_by_key(|ticket| ticket.value);
-        Ok(last.copied().unwrap_or(Ticket::DONE))
+        // One lane's transfers follow another's, so the latest stands for all.
+        let last = access.after().iter().max_by_key(|ticket| ticket.value).copied();
+        ops::flush(self.tree(), device)?;
+        Ok(last.unwrap_or(Ticket::DONE))
     }
 
     /// Writes `value` to every element, on a device of the tree.
@@ -39,7 +43,7 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         let boxed = view_box(self.map(), &layout, &layout, self.map());
         let devices = [device; MAX_VIEWS];
         if matches!(pattern.len(), 1 | 2 | 4 | 8 | 16) {
-            return execute(&[arg], &devices, 1, Sharing::Refused, &mut |memories, after| {
+            return execute(&[arg], &devices, Manner::PLAIN, &mut |memories, after| {
                 let [Some(memory), ..] = *memories else { return Ok(Ticket::DONE) };
                 // SAFETY: the memory is live while the region is reserved, the box lies inside it, and what
                 // conflicts is in `after`.
@@ -60,7 +64,7 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         let first = first.map_err(|error| ops::failed(self.tree(), device, error));
         let result = first.and_then(|first| {
             used.add(first);
-            execute(&[arg], &devices, 1, Sharing::Refused, &mut |memories, after| {
+            execute(&[arg], &devices, Manner::PLAIN, &mut |memories, after| {
                 let [Some(memory), ..] = *memories else { return Ok(Ticket::DONE) };
                 let mut after = After::of(after);
                 after.add(first);
@@ -108,7 +112,7 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         }
         let [first, ..] = &mut devices;
         *first = there;
-        execute(&[read, write], &devices, 1, Sharing::Refused, &mut |memories, after| {
+        execute(&[read, write], &devices, Manner::PLAIN, &mut |memories, after| {
             let [Some(src), Some(dst), ..] = *memories else { return Ok(Ticket::DONE) };
             // SAFETY: both memories are live while the regions are reserved, the box lies inside both, and
             // the regions share no element; what conflicts is in `after`.
@@ -131,7 +135,8 @@ impl<'t, T: Element, D: DeviceDriver> View<'t, T, D> {
         used.add(room.ready);
         let args = [read, self.as_overwrite()];
         let devices = [device; MAX_VIEWS];
-        let result = execute(&args, &devices, 1, Sharing::KeptApart, &mut |memories, after| {
+        let apart = Manner { sharing: Sharing::KeptApart, ..Manner::PLAIN };
+        let result = execute(&args, &devices, apart, &mut |memories, after| {
             let [Some(src), Some(dst), ..] = *memories else { return Ok(Ticket::DONE) };
             let mut after = After::of(after);
             after.add(room.ready);

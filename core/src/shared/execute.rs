@@ -5,7 +5,7 @@ use super::launch::Arg;
 use super::ops::{self, Transit, Wait};
 use super::poison;
 use crate::driver::{After, DeviceDriver, DriverError, ErrorKind, Ticket};
-use crate::error::Error;
+use crate::error::{Busy, Error, Holder};
 use crate::tree::{Location, MAX_VIEWS, Request, Sharing};
 
 /// The memory of each argument's root, where it has bytes.
@@ -15,6 +15,22 @@ pub(super) type Memories<D> = [Option<<D as DeviceDriver>::Memory>; MAX_VIEWS];
 pub(super) type Submit<'a, D> =
     &'a mut dyn FnMut(&Memories<D>, &[Ticket]) -> Result<Ticket, <D as DeviceDriver>::Error>;
 
+/// How to go about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// Bytes that the smallest write touches.
+    pub(super) granule: u32,
+    /// Whether views that share written elements are fine.
+    pub(super) sharing: Sharing,
+    /// Whether the call may wait: for other calls, for other devices.
+    pub(super) wait: Wait,
+}
+
+impl Manner {
+    /// Byte by byte, nothing shared, waiting where it must.
+    pub(super) const PLAIN: Self = Self { granule: 1, sharing: Sharing::Refused, wait: Wait::Yes };
+}
+
 /// Reserves all of `args` (all or none), brings what they read to their devices, calls `submit`, and
 /// records what was written.
 ///
@@ -22,10 +38,10 @@ pub(super) type Submit<'a, D> =
 pub(super) fn execute<D: DeviceDriver>(
     args: &[Arg<'_, D>],
     devices: &[usize; MAX_VIEWS],
-    granule: u32,
-    sharing: Sharing,
+    manner: Manner,
     submit: Submit<'_, D>,
 ) -> Result<Ticket, Error<D::Error>> {
+    let Manner { granule, sharing, wait } = manner;
     let request = &|i: usize| -> Option<Request> {
         let (arg, device) = (args.get(i)?, devices.get(i)?);
         let request = arg.request(Location::Device(*device as u8), granule);
@@ -33,25 +49,25 @@ pub(super) fn execute<D: DeviceDriver>(
     };
     // What only another device has may have to go home first; but nothing moves for what will be refused.
     if args.iter().any(|arg| ops::may_stage(arg.tree)) {
-        drop(reserve_all(args, sharing, request)?);
+        drop(reserve_all(args, manner, request)?);
         for (i, arg) in args.iter().enumerate() {
-            if let Some(request) = request(i) {
+            if let Some(request) = request(i).filter(|_| wait == Wait::Yes) {
                 ops::stage_through_host(arg.tree, &request)?;
             }
         }
     }
-    let mut transit = reserve_all(args, sharing, request)?;
+    let mut transit = reserve_all(args, manner, request)?;
 
     let mut memories: Memories<D> = [None; MAX_VIEWS];
     for ((arg, device), memory) in args.iter().zip(devices).zip(&mut memories) {
         if arg.tree.setup().device.span() > 0 {
-            *memory = Some(ops::memory(arg.tree, *device)?);
+            *memory = Some(ops::memory(arg.tree, *device, wait)?);
         }
     }
     let mut after = After::NONE;
     for entry in &mut transit.entries {
-        let memory = ops::memory(entry.tree, entry.device)?;
-        ops::bring(entry.tree, &mut entry.reservation, Some(memory), Wait::Yes)?;
+        let memory = ops::memory(entry.tree, entry.device, wait)?;
+        ops::bring(entry.tree, &mut entry.reservation, Some(memory), wait)?;
         // What is written may be what is read, where the caller keeps them apart.
         if sharing == Sharing::Refused {
             poison::before_overwrite(entry.tree, &mut entry.reservation)?;
@@ -65,6 +81,11 @@ pub(super) fn execute<D: DeviceDriver>(
             });
             if device == entry.device {
                 after.extend(&found);
+            } else if wait == Wait::No {
+                if !ops::retire_done(entry.tree, device, &found)? {
+                    let region = *entry.reservation.region();
+                    return Err(Error::Busy(Busy { region, holder: Holder::Work }));
+                }
             } else {
                 ops::wait_for(entry.tree, device, &found)?;
             }
@@ -116,7 +137,7 @@ pub(super) fn execute<D: DeviceDriver>(
 /// other.
 fn reserve_all<'t, D: DeviceDriver>(
     args: &[Arg<'t, D>],
-    sharing: Sharing,
+    manner: Manner,
     request: impl Fn(usize) -> Option<Request>,
 ) -> Result<Transit<'t, D>, Error<D::Error>> {
     let mut transit = Transit::new();
@@ -132,7 +153,7 @@ fn reserve_all<'t, D: DeviceDriver>(
         }
         let tree = group.first().and_then(|i| args.get(*i)).map(|arg| arg.tree);
         if let (Some(tree), false) = (tree, requests.is_empty()) {
-            ops::reserve(tree, &requests, sharing, Wait::Yes, &mut transit)?;
+            ops::reserve(tree, &requests, manner.sharing, manner.wait, &mut transit)?;
         }
     }
     Ok(transit)

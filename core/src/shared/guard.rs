@@ -51,12 +51,10 @@ impl<'t, T: Element> Elements<'t, T> {
 
     /// The elements along axis 0 at the outer coordinates of `at`, where they are contiguous.
     fn row(&self, at: &[i32]) -> Option<(*mut T, usize)> {
-        let extent = self.map.extent(0) as usize;
-        let stride = self.layout.stride(self.map.root_axis(0)) * i64::from(self.map.step(0));
-        let contiguous = self.map.rank() == 0 || extent <= 1 || stride == size_of::<T>() as i64;
-        if !contiguous {
+        if !self.is_contiguous() {
             return None;
         }
+        let extent = self.map.extent(0) as usize;
         Some((self.element(at)?, if self.map.rank() == 0 { 1 } else { extent }))
     }
 
@@ -122,8 +120,15 @@ impl<'t, T: Element> Elements<'t, T> {
         }
     }
 
-    fn rows(&self) -> RowCursor {
-        RowCursor { at: self.min(), done: self.map.is_empty() }
+    fn rows(&self) -> Option<RowCursor> {
+        let cursor = RowCursor { at: self.min(), done: self.map.is_empty() };
+        self.is_contiguous().then_some(cursor)
+    }
+
+    /// Whether the elements along axis 0 are.
+    fn is_contiguous(&self) -> bool {
+        let stride = self.layout.stride(self.map.root_axis(0)) * i64::from(self.map.step(0));
+        self.map.rank() == 0 || self.map.extent(0) <= 1 || stride == size_of::<T>() as i64
     }
 }
 
@@ -207,10 +212,12 @@ macro_rules! shared_reads {
                 Some(unsafe { core::slice::from_raw_parts(first, len) })
             }
 
-            /// The rows along axis 0, axis 1 fastest. Ends at once when elements are not contiguous along
-            /// axis 0.
-            pub fn rows(&self) -> Rows<'_, T> {
-                Rows { elements: &self.0, cursor: self.0.rows() }
+            /// The rows along axis 0, axis 1 fastest; `None` where elements are not contiguous along axis 0.
+            /// Permute the view so that the innermost axis in memory comes first: of an interleaved image
+            /// `[x, y, c]`, `view.permute([2, 0, 1])` has rows of channels, and [`as_slice`](Self::as_slice)
+            /// of one line has it whole.
+            pub fn rows(&self) -> Option<Rows<'_, T>> {
+                Some(Rows { cursor: self.0.rows()?, elements: &self.0 })
             }
 
             /// Copies all elements out, axis 0 fastest; returns how many: as many as both hold.
@@ -248,7 +255,7 @@ macro_rules! shared_reads {
             fn index(&self, at: [i32; N]) -> &T {
                 match self.get(at) {
                     Some(element) => element,
-                    None => panic!("an index outside the view"),
+                    None => panic!("{at:?} is outside the view {}", self.region()),
                 }
             }
         }
@@ -291,8 +298,8 @@ impl<T: Element> WriteGuard<'_, T> {
     }
 
     /// The rows along axis 0, as [`rows`](Self::rows), to write. No two overlap.
-    pub fn rows_mut(&mut self) -> RowsMut<'_, T> {
-        RowsMut { cursor: self.0.rows(), elements: &mut self.0 }
+    pub fn rows_mut(&mut self) -> Option<RowsMut<'_, T>> {
+        Some(RowsMut { cursor: self.0.rows()?, elements: &mut self.0 })
     }
 
     /// Writes `value` to every element.
@@ -329,10 +336,10 @@ impl<T: Element> WriteGuard<'_, T> {
 
     /// Writes to every element what `each` gives for its coordinates.
     ///
-    /// `N` must be the view's rank; otherwise nothing is written.
-    pub fn fill_with<const N: usize>(&mut self, mut each: impl FnMut([i32; N]) -> T) {
+    /// Returns how many it wrote: all, or none where `N` is not the view's rank.
+    pub fn fill_with<const N: usize>(&mut self, mut each: impl FnMut([i32; N]) -> T) -> u64 {
         if N != self.0.map.rank() {
-            return;
+            return 0;
         }
         let map = self.0.map;
         let mut at = [0i32; N];
@@ -351,6 +358,7 @@ impl<T: Element> WriteGuard<'_, T> {
             }
             true
         });
+        map.volume()
     }
 }
 
@@ -361,9 +369,10 @@ impl<T: Element, const N: usize> IndexMut<[i32; N]> for WriteGuard<'_, T> {
     /// When `at` is outside the view. [`get_mut`](WriteGuard::get_mut) does not panic.
     #[allow(clippy::panic)] // as for `Index`
     fn index_mut(&mut self, at: [i32; N]) -> &mut T {
+        let region = self.region();
         match self.get_mut(at) {
             Some(element) => element,
-            None => panic!("an index outside the view"),
+            None => panic!("{at:?} is outside the view {region}"),
         }
     }
 }

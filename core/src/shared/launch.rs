@@ -6,7 +6,8 @@ use bytemuck::Pod;
 
 use super::Element;
 use super::erased::{Erased, locked_surely};
-use super::execute::{device_of, execute};
+use super::execute::{Manner, device_of, execute};
+use super::ops::Wait;
 use crate::driver::{
     Binding, Caps, ComputeDriver, DeviceDriver, Dispatch, Geometry, Kernel, Ticket,
 };
@@ -112,6 +113,10 @@ pub(crate) fn bind<D: DeviceDriver>(
     Binding { memory, offset, bytes, geometry, element: arg.element as u32, mode: arg.mode }
 }
 
+#[diagnostic::on_unimplemented(
+    message = "a launch takes `Arg`s of this driver, not `{Self}`",
+    note = "say what the kernel does with a view: `as_read()`, `as_overwrite()` or `as_update()`; several go in a tuple"
+)]
 /// What a launch takes: one argument, a tuple of up to eight, an array, or a slice.
 pub trait Args<'t, D: DeviceDriver> {
     /// Calls `f` with the arguments in order.
@@ -181,7 +186,28 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, Sharing::Refused))
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, self.manner()))
+    }
+
+    /// As [`launch`](Self::launch), but never waits: not for the lock, nor for another call at work on the same
+    /// bytes, nor for another device that has some of them.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] too where waiting would be needed.
+    pub fn try_launch<'t, P: Pod>(
+        &self,
+        args: impl Args<'t, D>,
+        params: P,
+    ) -> Result<Ticket, Error<D::Error>>
+    where
+        D: 't,
+    {
+        let manner = Manner { wait: Wait::No, ..self.manner() };
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, manner))
+    }
+
+    fn manner(&self) -> Manner {
+        Manner { granule: self.granule, ..Manner::PLAIN }
     }
 
     /// Runs `groups` workgroups, whatever the views' extents.
@@ -197,9 +223,7 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| {
-            self.run(args, bytemuck::bytes_of(&params), Some(groups), Sharing::Refused)
-        })
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), Some(groups), self.manner()))
     }
 
     /// As [`launch`](Self::launch), for views that share elements which one of them writes.
@@ -218,7 +242,8 @@ impl<D: ComputeDriver> Kernel<D> {
     where
         D: 't,
     {
-        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, Sharing::KeptApart))
+        let manner = Manner { sharing: Sharing::KeptApart, ..self.manner() };
+        args.with(|args| self.run(args, bytemuck::bytes_of(&params), None, manner))
     }
 
     fn run(
@@ -226,7 +251,7 @@ impl<D: ComputeDriver> Kernel<D> {
         args: &[Arg<'_, D>],
         params: &[u8],
         groups: Option<[u32; 3]>,
-        sharing: Sharing,
+        manner: Manner,
     ) -> Result<Ticket, Error<D::Error>> {
         if args.len() != self.views || args.len() > MAX_VIEWS {
             return Err(Error::Views { given: args.len(), expected: self.views.min(MAX_VIEWS) });
@@ -260,7 +285,7 @@ impl<D: ComputeDriver> Kernel<D> {
             return Ok(Ticket::DONE);
         }
         let groups = self.groups(domain, groups, caps)?;
-        self.run_checked(driver, args, &devices, (params, groups), sharing)
+        self.run_checked(driver, args, &devices, (params, groups), manner)
     }
 
     /// Workgroups: as given, or enough for the domain, whose axes from the third on are one.
@@ -298,9 +323,9 @@ impl<D: ComputeDriver> Kernel<D> {
         args: &[Arg<'_, D>],
         devices: &[usize; MAX_VIEWS],
         (params, groups): (&[u8], [u32; 3]),
-        sharing: Sharing,
+        manner: Manner,
     ) -> Result<Ticket, Error<D::Error>> {
-        execute(args, devices, self.granule, sharing, &mut |memories, after| {
+        execute(args, devices, manner, &mut |memories, after| {
             let mut bindings = heapless::Vec::<Binding<D::Memory>, MAX_VIEWS>::new();
             // An empty view of an empty root has no memory: it borrows a window nobody will look into.
             let some = memories.iter().copied().flatten().next();

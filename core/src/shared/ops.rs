@@ -19,7 +19,8 @@ pub struct Plan {
     pub bytes_up: u64,
     /// Bytes from a device to the host, of the region asked for.
     pub bytes_down: u64,
-    /// Bytes from device to device, of the region asked for.
+    /// Bytes straight from device to device, of the region asked for; by way of the host they count as
+    /// down and up.
     pub bytes_across: u64,
     /// Bytes moved beside the region asked for (granules, gaps, widening).
     pub bytes_widened: u64,
@@ -146,6 +147,7 @@ fn drop_kept<'t, D: DeviceDriver>(transit: &mut Transit<'t, D>, tree: &'t dyn Er
 pub(crate) fn memory<D: DeviceDriver>(
     tree: &dyn Erased<D>,
     device: usize,
+    wait: Wait,
 ) -> Result<D::Memory, Error<D::Error>> {
     enum Found<M> {
         Memory(M),
@@ -167,6 +169,10 @@ pub(crate) fn memory<D: DeviceDriver>(
         });
         match found {
             Found::Memory(memory) => return Ok(memory),
+            Found::InProgress if wait == Wait::No => {
+                let region = *tree.setup().host.region();
+                return Err(Error::Busy(Busy { region, holder: Holder::Call }));
+            }
             Found::InProgress => tree.relax(),
             Found::Allocate => break,
         }
@@ -227,8 +233,21 @@ fn bring_with<D: DeviceDriver>(
             return Ok(());
         }
         if wait == Wait::No {
+            // Towards a device, the host's bytes go without waiting; all else waits for something.
+            let waits = match step.next {
+                Next::Copy { from, .. } => reservation.place() == 0 || from > 0,
+                _ => reservation.place() == 0,
+            };
             let region = *reservation.region();
-            return Err(Error::Busy(Busy { region, holder: Holder::Work }));
+            let busy = Error::Busy(Busy { region, holder: Holder::Work });
+            if waits {
+                return Err(busy);
+            }
+            for (device, after) in step.foreign.iter().enumerate() {
+                if !retire_done(tree, device, after)? {
+                    return Err(busy);
+                }
+            }
         }
         for (device, after) in step.foreign.iter().enumerate() {
             wait_for(tree, device, after)?;

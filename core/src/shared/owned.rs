@@ -26,9 +26,15 @@ pub struct RawStorage<T> {
 
 /// Storage that can be given to a tree by value.
 ///
+/// `Vec` and boxed slices are with the feature `alloc`.
+///
 /// # Safety
 /// `into_raw` gives exclusive use of `len` initialised elements at `first`, valid until `from_raw` gets
 /// the same parts back.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not storage that a tree can own",
+    note = "`Vec` and boxed slices are with hedgerow's feature `alloc`"
+)]
 pub unsafe trait OwnedStorage: Sized {
     /// Its elements.
     type Element: Element;

@@ -231,7 +231,9 @@ impl<H: Device> Builder<H> {
 }
 
 impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
-    /// Adds a device. More than the capacity has room for are refused when the tree is made.
+    /// Adds a device, numbered in the order of adding. [`Standard`] has room for one, [`Large`](crate::capacity::Large)
+    /// for four; more than there is room for, or the same device twice, are refused when the tree is made.
+    /// A launch runs on the device that its kernel was loaded on.
     #[must_use]
     pub fn device(mut self, device: H) -> Self {
         if let Some(slot) = self.devices.get_mut(self.count) {
@@ -335,14 +337,36 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     }
 
     /// A tree of its own over a view's elements, with device memory of the view's size, whether or not the
-    /// parent has any. Its coordinates are the view's.
+    /// parent has any. Its coordinates are the view's, its devices are the builder's: the parent's, or others
+    /// of the same driver. So an image larger than a device's memory is worked through window by window.
+    ///
+    /// ```
+    /// use hedgerow::{Builder, Mode, Shape, Tree, driver::null::Null};
+    ///
+    /// let mut image = [0u8; 100 * 100];
+    /// let gpu = Null::new();
+    /// let tree = Tree::over(&mut image, Shape::packed([100, 100]), &gpu)?;
+    /// for top in (0..100).step_by(20) {
+    ///     let window = tree.root().crop([0..100, top..top + 20])?;
+    ///     let own = Builder::new(&gpu).detach(&window, Mode::Update)?;
+    ///     // ... launch on `own.root()`, whose device memory is 2,000 bytes ...
+    ///     own.close().map_err(|failed| failed.error)?;
+    /// }
+    /// # Ok::<(), hedgerow::Error<hedgerow::driver::null::NullError>>(())
+    /// ```
+    ///
+    /// The way is by the parent's host storage: what only a device of the parent's has comes home first (which
+    /// the parent counts), and with a mode that writes, all its devices are stale there from then on.
     ///
     /// Like a host guard of `mode`, it holds the view's bytes until it is closed or dropped; closing brings its
     /// results home into the parent's host storage. With [`Mode::Read`] several may share bytes, and
-    /// none of them writes at home. With [`Mode::Overwrite`] it starts out as never written.
+    /// none of them writes at home: what kernels write in such a tree stays on its device, for
+    /// [`View::read_into`], and goes with [`discard`](Tree::discard) (`sync` and `close` answer
+    /// [`Error::ReadOnly`]). With [`Mode::Overwrite`] it starts out as never written, and the parent sees, where
+    /// nothing is written, whatever the host memory held.
     ///
     /// # Errors
-    /// As opening a host guard of `mode`.
+    /// As opening a host guard of `mode`; [`Error::NoDevice`], [`Error::SameDevice`].
     pub fn detach<'t, T: Element, D: DeviceDriver>(
         self,
         view: &View<'t, T, D>,
@@ -353,7 +377,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
     {
         let (layout, base) = view.host_layout()?;
         // Holding the view may count it as written: nothing can fail after that.
-        self.check_count()?;
+        self.check_devices()?;
         let held = view.hold(mode)?;
         let setup = Setup {
             host_fresh: mode.reads(),
@@ -377,7 +401,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         if layout.span() == 0 {
             return self.build(layout, none, Self::setup(layout), None);
         }
-        self.check_count()?;
+        self.check_devices()?;
         let Some(first) = self.devices.first().and_then(Option::as_ref) else {
             return Err(Error::NoDevice { device: 0, devices: 0 });
         };
@@ -412,13 +436,17 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         }
     }
 
-    fn check_count(&self) -> Result<(), Failure<H>> {
+    /// Refuses more devices than there is room for, and one that is there already.
+    fn check_devices(&self) -> Result<(), Failure<H>> {
         // Built for its length only.
         let room = C::Devices::<Option<()>>::build(|_| None).as_slice().len();
         if self.count > room {
-            Err(Error::NoDevice { device: room, devices: room })
-        } else {
-            Ok(())
+            return Err(Error::NoDevice { device: room, devices: room });
+        }
+        let ids = || self.devices.iter().flatten().map(|device| device.driver().id());
+        match ids().enumerate().find(|(device, id)| ids().take(*device).any(|other| other == *id)) {
+            Some((device, _)) => Err(Error::SameDevice { device }),
+            None => Ok(()),
         }
     }
 
@@ -429,7 +457,7 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
         setup: Setup,
         shared_memory: Option<Memory<H>>,
     ) -> Result<Tree<'m, T, H, C, L>, Failure<H>> {
-        self.check_count()?;
+        self.check_devices()?;
         let root = *layout.region();
         let device = layout.packed_like(&root)?;
         let setup = Setup { device, devices: self.count, ..setup };
@@ -643,7 +671,7 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     /// [`unwrap_device`](Self::unwrap_device) does.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] when `bytes` do not hold the root, [`Error::Resident`] when the device has memory
+    /// [`Error::TooSmall`] when `bytes` do not hold the root, [`Error::Misaligned`] when they do not suit `T`, [`Error::Resident`] when the device has memory
     /// for this tree already.
     ///
     /// # Safety
@@ -664,6 +692,10 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         let needed = setup.device.span();
         if bytes < needed {
             return Err(Error::TooSmall { needed, given: bytes });
+        }
+        let alignment = self.shared.device(device).map_or(1, |driver| driver.alignment(memory));
+        if alignment < align_of::<T>() as u64 {
+            return Err(Error::Misaligned { align: align_of::<T>() });
         }
         locked(self.erased(), Wait::Yes, |inner| {
             let Some(state) = inner.state.device(device) else { return Err(Error::Resident) };
@@ -706,7 +738,8 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         &self.shared.setup.device
     }
 
-    /// Whether a ticket of a launch on a device is done. Never waits.
+    /// Whether a ticket of a launch or a prefetch on a device is done. Never waits, and does not submit:
+    /// [`flush`](Self::flush) does.
     ///
     /// # Errors
     /// [`Error::NoDevice`], [`Error::Lost`].
@@ -715,6 +748,15 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         let driver = self.shared.device(device).ok_or(Error::NoDevice { device, devices })?;
         let done = driver.poll(ticket);
         done.map_err(|error| ops::failed(self.erased(), device, error))
+    }
+
+    /// Waits for a ticket of a launch or a prefetch on a device, at most for the tree's timeout. Reading a view
+    /// waits by itself.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::Driver`] of kind [`ErrorKind::Timeout`], [`Error::Lost`].
+    pub fn wait(&self, device: usize, ticket: Ticket) -> Result<(), Failure<H>> {
+        ops::wait_for(self.erased(), device, &After::of(&[ticket]))
     }
 
     /// Submits what was launched so far on a device, without waiting. Reads and waits do it by themselves.
@@ -732,10 +774,23 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
         locked_surely(self.erased(), |inner| inner.state.for_each_node(&mut each));
     }
 
-    /// Writes back what only devices hold and gives all memory back.
+    /// Writes back what only devices hold and gives all memory back. Views and guards borrow the tree, so they
+    /// must be gone: a view in a variable lives to the end of its block, also when it was shadowed. What this
+    /// moves is in the counters of this tree; to see them, [`sync`](Self::sync) first.
     ///
     /// # Errors
     /// The error, with the tree in it: nothing is lost, and closing can be tried again.
+    ///
+    /// ```compile_fail
+    /// # use hedgerow::{Builder, Mode, Shape, Tree, driver::null::Null};
+    /// # let (gpu, mut image) = (Null::new(), [0u8; 4]);
+    /// let tree = Tree::over(&mut image, Shape::packed([4]), &gpu).unwrap();
+    /// let own = Builder::new(&gpu).detach(&tree.root(), Mode::Update).unwrap();
+    /// let _ = tree.close(); // the detached tree still borrows it
+    /// let _ = own.close();
+    /// ```
+    ///
+    /// `tree.close().map_err(|failed| failed.error)?` lets the tree go, with a drop's attempt to write back.
     #[allow(clippy::result_large_err)] // it carries the tree
     pub fn close(mut self) -> Result<(), CloseError<Self, <H::Driver as DeviceDriver>::Error>> {
         match self.settle() {
@@ -871,9 +926,17 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
     }
 
     fn write_back_or_report(&mut self) {
-        let Err(error) = self.settle() else { return };
-        let kind = error.kind();
-        for device in 0..self.shared.setup.devices {
+        locked_surely(self.erased(), |inner| inner.state.forget_accesses());
+        let setup = self.shared.setup;
+        // As in `settle`; and without host storage there is no home.
+        if setup.host_owned || !setup.has_host {
+            return;
+        }
+        for device in 0..setup.devices {
+            // Device by device where there are several: what one cannot give back does not keep the others'
+            // from coming home.
+            let result = if setup.devices == 1 { self.sync() } else { self.bring_home(device) };
+            let Err(error) = result else { continue };
             let (mut region, mut elements) = (Region::default(), 0u64);
             locked_surely(self.erased(), |inner| {
                 inner.state.only_on_device(device, &mut |piece| {
@@ -883,12 +946,12 @@ impl<T: Element, H: Device, C: Capacity, L: Locking> Tree<'_, T, H, C, L> {
                 });
             });
             if elements > 0 {
-                self.report(device, kind, region, elements);
+                self.report(device, error.kind(), region, elements);
             }
-        }
-        // A loss met just now left nothing on the device to count: what it took is in the error.
-        if let Error::Lost { region: Some(region), .. } = error {
-            self.report(0, kind, region, region.volume());
+            // A loss met just now left nothing on the device to count: what it took is in the error.
+            if let Error::Lost { region: Some(region), .. } = error {
+                self.report(device, error.kind(), region, region.volume());
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Counts over a tree's life. Bytes are those of elements; zeroing, poison and packing do not count, and
+/// Counts over the life of one tree (a detached tree has its own). Bytes are those of elements; zeroing, poison and packing do not count, and
 /// what was moved only because of widening is counted apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -11,7 +11,9 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes from a device to the host that an access asked for.
     pub bytes_down: u64,
-    /// Bytes from device to device that an access asked for.
+    /// Bytes straight from device to device that an access asked for. Where a driver has no
+    /// [`peer_copies`](crate::driver::Caps::peer_copies), they go by way of the host storage, count as
+    /// down and up, and stay fresh there.
     pub bytes_across: u64,
     /// Bytes moved beside the region asked for: whole granules, the gaps of stepped views, and cells that
     /// could not be cut for want of capacity.

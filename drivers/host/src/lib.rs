@@ -359,6 +359,10 @@ unsafe impl DeviceDriver for Host<'_> {
         Ok(Storage { memory, host: memory.start, shared: self.caps.unified })
     }
 
+    fn alignment(&self, _: HostMemory) -> u64 {
+        pool::ALIGN as u64
+    }
+
     unsafe fn release(&self, memory: HostMemory, _after: &[Ticket]) {
         self.check(memory, []);
         // SAFETY: the memory is live and its last user has given it up, as the caller promises; all of
@@ -513,8 +517,8 @@ unsafe impl ComputeDriver for Host<'_> {
         }
         // SAFETY: the windows are inside live memory, whose every byte was written when it was handed
         // out, and free of conflicting use for the whole call, as the caller promises.
-        let call = unsafe { HostCall::new(&views, dispatch.params) };
-        kernel(&call).map_err(HostError::Kernel)?;
+        let ran = unsafe { HostCall::run(*kernel, &views, dispatch.params) };
+        ran.map_err(HostError::Kernel)?;
         Ok(self.ticket())
     }
 }

@@ -130,3 +130,37 @@ fn a_stricter_device_insists_on_its_alignment() {
     let memory = host.allocate(512, Contents::Zeroed).unwrap().memory;
     let _ = dispatch(&host, &(add as HostKernel), &[window(memory, 64, Mode::Read)], &[]);
 }
+
+/// A kernel written for another rank must not pass for one that wrote its view.
+#[test]
+fn coordinates_of_another_rank_are_an_error() {
+    fn fill(call: &HostCall<'_>) -> Result<(), KernelError> {
+        let out = call.view::<u8>(0)?;
+        out.for_each(|[x, y]| out.set([x, y], 7));
+        Ok(())
+    }
+    fn peek(call: &HostCall<'_>) -> Result<(), KernelError> {
+        let _ = call.view::<u8>(0)?.get([0, 0, 0]);
+        Ok(())
+    }
+    let gpu = hedgerow_host::Host::new();
+    let mut line = [1u8; 6];
+    let tree = hedgerow::Tree::over(&mut line, hedgerow::Shape::packed([6]), &gpu).unwrap();
+    for (kernel, asked) in [(fill as hedgerow::driver::HostKernel, 2), (peek, 3)] {
+        let forms = [hedgerow::driver::Form::Host(kernel)];
+        let source = hedgerow::driver::KernelSource {
+            name: "other rank",
+            views: 1,
+            workgroup: [1; 3],
+            granule: 1,
+            forms: &forms,
+        };
+        let kernel = gpu.load(&source).unwrap();
+        let refused = kernel.launch(tree.root().as_overwrite(), ()).unwrap_err();
+        let why = KernelError::Rank { asked, given: 1 };
+        assert_eq!(refused, hedgerow::Error::Driver(hedgerow_host::HostError::Kernel(why)));
+    }
+    // Nothing was written, and nothing counts as written.
+    assert_eq!(tree.root().read().unwrap().as_slice(), Some(&[1u8; 6][..]));
+    assert_eq!(tree.counters().bytes_down, 0);
+}

@@ -32,7 +32,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// How often a wait for another thread's lease looks up.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// A Vulkan device: a cheap handle, all clones of which are the same driver.
+/// A Vulkan device: a cheap handle, all clones of which are the same driver. Devices opened apart do not copy
+/// from each other directly (no [`peer_copies`](hedgerow::driver::Caps::peer_copies)).
 ///
 /// The last handle waits for what is in flight, then frees everything; see the crate's documentation.
 #[derive(Clone)]
@@ -663,6 +664,11 @@ unsafe impl DeviceDriver for Vulkan {
         // `make` has seen the address above.
         let host = host.ok_or(VulkanError::OutOfMemory { bytes, place: "mapped" })?;
         Ok(Storage { memory, host, shared })
+    }
+
+    fn alignment(&self, _: Memory) -> u64 {
+        // What windows are aligned to, the driver's rules for buffers give every buffer.
+        u64::from(self.caps().bind_align)
     }
 
     unsafe fn release(&self, memory: Memory, after: &[Ticket]) {

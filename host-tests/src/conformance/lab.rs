@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hedgerow::capacity::Capacity;
@@ -37,7 +37,12 @@ hedgerow::capacity! {
 
 hedgerow::capacity! {
     /// Tables of the least sensible size, but for views and guards: nearly every write widens.
-    pub struct Tight { words: 1, cuts: 2, nodes: 32, guards: 16, devices: 1, list: 1 }
+    pub struct Tight { words: 1, cuts: 2, nodes: 32, guards: 16, devices: 2, list: 1 }
+}
+
+hedgerow::capacity! {
+    /// As [`Standard`](hedgerow::capacity::Standard), with room for two devices.
+    pub struct Double { words: 256, cuts: 96, nodes: 32, guards: 16, devices: 2, list: 32 }
 }
 
 /// Why a case does not apply.
@@ -232,6 +237,8 @@ pub fn initial<T: Value>(slot: usize) -> T {
 /// Everything a case is given.
 pub struct Lab<'s, H: Hardware, C: Capacity> {
     pub rig: Rig<H>,
+    /// The second device of all trees, in rows of two.
+    pub other: Option<Rig<H>>,
     pub storage: Storage,
     pub suite: &'s super::Suite<H, C>,
 }
@@ -242,7 +249,17 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         self.suite.exact
     }
 
-    /// Whether host storage survives a loss.
+    /// Whether trees are poisoned.
+    pub fn poisons(&self) -> bool {
+        self.suite.poison
+    }
+
+    /// The devices of every tree.
+    pub fn rigs(&self) -> Vec<&Rig<H>> {
+        std::iter::once(&self.rig).chain(&self.other).collect()
+    }
+
+    /// Whether host storage survives a loss of the first device.
     pub fn host_survives_loss(&self) -> bool {
         self.storage == Storage::Borrowed || self.rig.caps().storage_survives_loss
     }
@@ -264,14 +281,32 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         self.suite.shelf.kernel(&self.rig, source)
     }
 
+    /// A kernel, loaded on each device.
+    pub fn kernels(&self, source: &'static KernelSource<'static>) -> Vec<Loaded<H>> {
+        self.rigs().iter().map(|rig| self.suite.shelf.kernel(rig, source)).collect()
+    }
+
+    /// What was counted at all drivers.
+    pub fn count(&self, of: impl Fn(&Counts) -> u64) -> u64 {
+        self.rigs().iter().map(|rig| of(&rig.snapshot())).sum()
+    }
+
     /// Builds trees as the row says.
     pub fn builder(&self) -> Builder<&Rig<H>, C> {
-        Builder::new(&self.rig).capacity::<C>()
+        self.builder_on(&self.rigs())
+    }
+
+    fn builder_on<'m, C2: Capacity>(&self, rigs: &[&'m Rig<H>]) -> Builder<&'m Rig<H>, C2> {
+        let mut builder = Builder::new(rigs[0]).capacity::<C2>().poison(self.poisons());
+        for rig in &rigs[1..] {
+            builder = builder.device(*rig);
+        }
+        builder
     }
 
     /// Runs a program on a tree of its own and on the model, and compares everything at the end.
     pub fn run<T: Value>(&self, plot: &Plot, program: impl FnOnce(&Bed<'_, '_, T, H, C>)) {
-        self.run_on(&[&self.rig], plot, program);
+        self.run_on(&self.rigs(), plot, program);
     }
 
     /// The same on several devices and with another capacity.
@@ -281,10 +316,7 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         plot: &Plot,
         program: impl FnOnce(&Bed<'_, '_, T, H, C2>),
     ) {
-        let mut builder = Builder::new(rigs[0]).capacity::<C2>();
-        for rig in &rigs[1..] {
-            builder = builder.device(*rig);
-        }
+        let builder = self.builder_on::<C2>(rigs);
         let slots = plot.slots();
         let extent = plot.spot().extent;
         match self.storage {
@@ -331,6 +363,8 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         let bed = Bed {
             tree,
             rigs: rigs.to_vec(),
+            turn: AtomicUsize::new(0),
+            one: self.other.is_none(),
             shelf: &self.suite.shelf,
             spot: plot.spot(),
             model: Mutex::new(model),
@@ -342,6 +376,7 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
             retried: Mutex::new(None),
             loss: Mutex::new(Loss::Unexpected),
             host_lost_too: !self.host_survives_loss(),
+            poison: self.poisons(),
         };
         program(&bed);
         bed.verify();
@@ -363,6 +398,10 @@ enum Loss {
 pub struct Bed<'b, 'm, T: Value, H: Hardware, C: Capacity> {
     pub tree: &'b Tree<'m, T, &'m Rig<H>, C>,
     rigs: Vec<&'m Rig<H>>,
+    /// Operations that take turns, so far.
+    turn: AtomicUsize,
+    /// Whether cases' own figures apply: they are of one device.
+    one: bool,
     shelf: &'b Shelf<H>,
     spot: Spot,
     model: Mutex<Model<T>>,
@@ -379,6 +418,7 @@ pub struct Bed<'b, 'm, T: Value, H: Hardware, C: Capacity> {
     retried: Mutex<Option<ErrorKind>>,
     loss: Mutex<Loss>,
     host_lost_too: bool,
+    poison: bool,
 }
 
 /// A view with its model.
@@ -463,8 +503,24 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         self.rigs[0]
     }
 
+    /// A kernel of the first device, loaded on all.
     pub fn kernel(&self, source: &'static KernelSource<'static>) -> Loaded<H> {
-        self.shelf.kernel(self.rigs[0], source)
+        self.kernels(source).swap_remove(0)
+    }
+
+    /// A kernel, loaded on each device.
+    pub fn kernels(&self, source: &'static KernelSource<'static>) -> Vec<Loaded<H>> {
+        self.rigs.iter().map(|rig| self.shelf.kernel(rig, source)).collect()
+    }
+
+    /// The device whose turn it is.
+    fn turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed) % self.rigs.len()
+    }
+
+    /// The device that an injected loss took.
+    fn lost_device(&self) -> Option<usize> {
+        self.rigs.iter().position(|rig| rig.inner().lost())
     }
 
     pub fn is_exact(&self) -> bool {
@@ -499,6 +555,7 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     }
 
     pub fn met_loss(&self) -> bool {
+        self.settle_loss();
         *lock(&self.loss) == Loss::Met
     }
 
@@ -508,9 +565,18 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         counters.bytes_up + counters.bytes_down + counters.bytes_across + counters.bytes_widened
     }
 
-    /// Asserts what the last part of a program moved, where capacity suffices.
+    /// Asserts what the last part of a program moved, where capacity suffices, on trees of one device. With
+    /// two, the devices' turns decide: every operation of the lab is compared with the model's own figures.
     #[track_caller]
     pub fn expect_since(&self, before: &hedgerow::Counters, up: u64, down: u64) {
+        if self.one {
+            self.expect_on_first(before, up, down);
+        }
+    }
+
+    /// The same also on trees of two devices, where all of it was on the first.
+    #[track_caller]
+    pub fn expect_on_first(&self, before: &hedgerow::Counters, up: u64, down: u64) {
         if self.is_exact() {
             let now = self.tree.counters().since(before);
             assert_eq!((now.bytes_up, now.bytes_down, now.bytes_widened), (up, down, 0));
@@ -542,18 +608,29 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     ) {
         let moved = self.tree.counters().since(&before.counters);
         let all = moved.bytes_up + moved.bytes_down + moved.bytes_across + moved.bytes_widened;
-        let counted: u64 = self
+        let by_device: Vec<u64> = self
             .rigs
             .iter()
             .zip(&before.counts)
             .map(|(rig, then)| rig.since(then).bytes_moved())
-            .sum();
+            .collect();
+        let counted: u64 = by_device.iter().sum();
         if ok && lock(&self.retried).is_some() {
             // What failed attempts moved is moved again.
             return;
         }
         if ok && self.alone.load(Ordering::Relaxed) && !self.moves_within.load(Ordering::Relaxed) {
-            assert_eq!(counted, all, "the drivers' bytes and the tree's counters: {moved}");
+            // What is widened and comes from another device passes the host, and is counted once.
+            let twice = if self.rigs.len() > 1 { moved.bytes_widened } else { 0 };
+            assert!(
+                (all..=all + twice).contains(&counted),
+                "the drivers' bytes ({counted}) and the tree's counters ({all}): {moved}"
+            );
+            if self.is_exact() {
+                let expected: Vec<u64> =
+                    (0..self.rigs.len()).map(|d| need.up[d] + need.down[d]).collect();
+                assert_eq!(by_device, expected, "each driver's bytes");
+            }
         }
         if let (true, true, [Ok(plan)]) = (ok, planned, before.plans.as_slice()) {
             let said = (plan.bytes_up, plan.bytes_down, plan.bytes_across, plan.bytes_widened);
@@ -570,11 +647,15 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         *lock(&self.spent) += need;
         if self.is_exact() {
             if gappy {
-                assert_eq!(all, need.up + need.down, "bytes of the box of a stepped view");
+                assert_eq!(
+                    all,
+                    need.all_up() + need.all_down(),
+                    "bytes of the box of a stepped view"
+                );
             } else {
                 assert_eq!(
                     (moved.bytes_up, moved.bytes_down),
-                    (need.up, need.down),
+                    (need.all_up(), need.all_down()),
                     "bytes up and down"
                 );
                 assert_eq!((moved.bytes_across, moved.bytes_widened), (0, 0), "across and widened");
@@ -583,16 +664,19 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         } else if self.cumulative.load(Ordering::Relaxed) {
             let (spent, now) = (*lock(&self.spent), self.tree.counters());
             let widened = now.bytes_widened;
-            assert!(now.bytes_up + widened >= spent.up, "{now}, and at least {spent:?} is needed");
             assert!(
-                now.bytes_down + widened >= spent.down,
+                now.bytes_up + widened >= spent.all_up(),
+                "{now}, and at least {spent:?} is needed"
+            );
+            assert!(
+                now.bytes_down + widened >= spent.all_down(),
                 "{now}, and at least {spent:?} is needed"
             );
         }
     }
 
-    /// What everybody would move, for the whole root and parts of it.
-    fn fingerprint(&self) -> Vec<String> {
+    /// What everybody would move up and down, for the whole root and parts of it; or why not.
+    fn fingerprint(&self) -> Vec<Result<(u64, u64), String>> {
         let root = self.root();
         let mut regions = vec![self.spot.crop(&Self::ranges(&self.spot))];
         if let Some(last) = self.spot.rank().checked_sub(1) {
@@ -609,9 +693,9 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
             for place in 0..=self.rigs.len() {
                 let plan = part.view.plan(location(place), Mode::Read);
                 seen.push(match plan {
-                    Ok(plan) => format!("{} {}", plan.bytes_up, plan.bytes_down),
-                    Err(Error::Undefined { .. }) => String::from("undefined"),
-                    Err(error) => format!("{error:?}"),
+                    Ok(plan) => Ok((plan.bytes_up, plan.bytes_down)),
+                    Err(Error::Undefined { .. }) => Err(String::from("undefined")),
+                    Err(error) => Err(format!("{error:?}")),
                 });
             }
         }
@@ -631,12 +715,20 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
             let before = self.fingerprint();
             match call() {
                 Err(error) if error.kind() == Some(kind) => {
-                    assert!(self.rigs[0].inner().fired(), "{error}: not injected");
-                    assert_eq!(
-                        before,
-                        self.fingerprint(),
-                        "a failed call changed the state: {error}"
-                    );
+                    let fired = self.rigs.iter().any(|rig| rig.inner().fired());
+                    assert!(fired, "{error}: not injected");
+                    let mut now = self.fingerprint();
+                    if self.rigs.len() > 1 {
+                        // What was on its way to another device may have come as far as the host: that was
+                        // accepted.
+                        for (then, now) in before.iter().zip(&mut now) {
+                            if let (Ok(then), Ok(now)) = (then, now) {
+                                assert!(now.1 <= then.1, "more is stale at home: {error}");
+                                now.1 = then.1;
+                            }
+                        }
+                    }
+                    assert_eq!(before, now, "a failed call changed the state: {error}");
                     assert_eq!(self.tree.check(), Ok(()));
                 }
                 other => return other,
@@ -652,6 +744,7 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         planned: bool,
         mut call: impl FnMut() -> Result<R, Failure<H>>,
     ) -> Option<R> {
+        self.settle_loss();
         let (mut need, mut gappy) = (Need::default(), false);
         for (patch, place, mode) in accesses {
             let model = self.model();
@@ -663,11 +756,11 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
                 need += one;
             }
         }
-        let on_device = accesses.iter().any(|(_, place, _)| *place == 1);
         let before = self.before(accesses);
         let result = self.attempt(&mut call);
         if *lock(&self.loss) != Loss::Unexpected {
             if let Err(Error::Lost { region, boxes, .. }) = &result {
+                self.learn_staged(accesses);
                 self.note_loss(region.is_some(), *boxes);
                 if !self.is_exact() {
                     self.learn();
@@ -675,6 +768,8 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
                 return None;
             }
             let lost = *lock(&self.loss) == Loss::Met;
+            let place = self.lost_device().map(|device| device + 1);
+            let on_device = accesses.iter().any(|(_, at, _)| Some(*at) == place);
             let any = accesses.iter().any(|(patch, ..)| !patch.spot.elements.is_empty());
             assert!(!(lost && on_device && any), "a lost device did work");
         }
@@ -764,13 +859,50 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         }
     }
 
+    /// Poison may meet a loss after what it follows was done: that is no error of the access, and the next
+    /// one finds the device lost.
+    fn settle_loss(&self) {
+        let mut loss = lock(&self.loss);
+        let Some(device) = self.lost_device().filter(|_| self.poison) else { return };
+        if *loss == Loss::Expected {
+            *loss = Loss::Met;
+            self.model().lose(device, self.host_lost_too && device == 0);
+        }
+    }
+
+    /// A call that failed may have brought home what was on its way from one device to another. Asks the
+    /// tree, element by element: reading them compares the values.
+    fn learn_staged(&self, accesses: &[(&Patch<'_, T, H>, usize, Mode)]) {
+        if self.rigs.len() == 1 {
+            return;
+        }
+        let coordinates = self.spot.coordinates();
+        for (patch, place, mode) in accesses.iter().filter(|(_, place, _)| *place != HOST) {
+            let hull = self.model().hull(&patch.spot);
+            if !mode.reads() && hull.len() == patch.spot.elements.len() {
+                continue;
+            }
+            for element in hull {
+                if self.model().need(&[element], *place).all_down() == 0 {
+                    continue;
+                }
+                let one: Vec<_> = coordinates[element].iter().map(|c| *c..c + 1).collect();
+                let plan = self.root().crop_to(&one).view.plan(Location::Host, Mode::Read);
+                if plan.is_ok_and(|plan| plan.bytes_down == 0) {
+                    self.model().brought(&[element], HOST);
+                }
+            }
+        }
+    }
+
     fn note_loss(&self, named: bool, boxes: u32) {
         let mut loss = lock(&self.loss);
         let first = *loss == Loss::Expected;
         *loss = Loss::Met;
         if first {
             let mut model = self.model();
-            model.lose(0, self.host_lost_too);
+            let device = self.lost_device().expect("an injected loss");
+            model.lose(device, self.host_lost_too && device == 0);
             if self.is_exact() {
                 let any = (0..model.len()).any(|element| model.is_lost(element));
                 assert_eq!((named, boxes > 0), (any, any), "whether the error names what was lost");
@@ -806,8 +938,9 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
                 }, else None);
                 assert_eq!(found, Some(*value), "by coordinate {at:?}");
             }
-            let rows: Vec<T> = guard.rows().flatten().copied().collect();
-            assert!(rows.is_empty() || rows == values, "by rows");
+            if let Some(rows) = guard.rows() {
+                assert!(rows.flatten().eq(values.iter()), "by rows");
+            }
         }
     }
 
@@ -824,7 +957,10 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         match p.rem_euclid(3) {
             0 => assert_eq!(guard.copy_from_slice(&values), values.len(), "elements copied"),
             1 => {
-                by_rank!(patch.spot.rank(), N => guard.fill_with(|at: [i32; N]| T::of(code(&at, p))), else {})
+                let written = by_rank!(patch.spot.rank(), N => {
+                    guard.fill_with(|at: [i32; N]| T::of(code(&at, p)))
+                }, else 0);
+                assert_eq!(written, values.len() as u64, "elements filled");
             }
             _ => {
                 for (at, value) in coordinates.iter().zip(&values) {
@@ -846,22 +982,18 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         let accesses = [(patch, HOST, Mode::Update)];
         let Some(mut guard) = self.operate(&accesses, true, || patch.view.update()) else { return };
         let values = self.values(patch, |value| value.plus(p));
-        let by_row: usize = guard
-            .rows_mut()
-            .map(|row| {
-                for value in row.iter_mut() {
-                    *value = value.plus(p);
-                }
-                row.len()
-            })
-            .sum();
-        if by_row == 0 {
+        if let Some(rows) = guard.rows_mut() {
+            let mut changed = 0;
+            for row in rows {
+                row.iter_mut().for_each(|value| *value = value.plus(p));
+                changed += row.len();
+            }
+            assert_eq!(changed, values.len(), "elements of all rows");
+        } else {
             let mut values: Vec<T> = vec![bytemuck::Zeroable::zeroed(); values.len()];
             guard.copy_to_slice(&mut values);
             let values: Vec<T> = values.into_iter().map(|value| value.plus(p)).collect();
             guard.copy_from_slice(&values);
-        } else {
-            assert_eq!(by_row, values.len(), "elements of all rows");
         }
         drop(guard);
         self.wrote(patch, HOST, &values);
@@ -903,7 +1035,7 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     /// Overwrites on the device with the code of the coordinates.
     #[track_caller]
     pub fn fill(&self, patch: &Patch<'_, T, H>, p: i32) {
-        self.fill_on(0, patch, p);
+        self.fill_on(self.turn(), patch, p);
     }
 
     /// The same on a device of several.
@@ -920,7 +1052,7 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     /// Updates on the device by adding.
     #[track_caller]
     pub fn add(&self, patch: &Patch<'_, T, H>, p: i32) {
-        self.add_on(0, patch, p);
+        self.add_on(self.turn(), patch, p);
     }
 
     /// The same on a device of several.
@@ -935,27 +1067,29 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     /// Fills on the device without a kernel.
     #[track_caller]
     pub fn set(&self, patch: &Patch<'_, T, H>, value: T) {
-        let accesses = [(patch, 1, Mode::Overwrite)];
+        let device = self.turn();
+        let accesses = [(patch, device + 1, Mode::Overwrite)];
         // An element of a size that drivers do not fill is copied on the device.
         self.moves_within.store(true, Ordering::Relaxed);
-        let done = self.operate(&accesses, true, || patch.view.fill_on(0, value));
+        let done = self.operate(&accesses, true, || patch.view.fill_on(device, value));
         self.moves_within.store(false, Ordering::Relaxed);
         if done.is_some() {
-            self.wrote(patch, 1, &vec![value; patch.spot.elements.len()]);
+            self.wrote(patch, device + 1, &vec![value; patch.spot.elements.len()]);
         }
     }
 
     /// Copies on the device without a kernel, as if `from` had been read whole before.
     #[track_caller]
     pub fn transfer(&self, from: &Patch<'_, T, H>, to: &Patch<'_, T, H>) {
-        let accesses = [(from, 1, Mode::Read), (to, 1, Mode::Overwrite)];
+        let device = self.turn();
+        let accesses = [(from, device + 1, Mode::Read), (to, device + 1, Mode::Overwrite)];
         // On the device itself bytes are copied too: the driver counts those with the others.
         self.moves_within.store(true, Ordering::Relaxed);
-        let done = self.operate(&accesses, true, || to.view.copy_from(&from.view, 0));
+        let done = self.operate(&accesses, true, || to.view.copy_from(&from.view, device));
         self.moves_within.store(false, Ordering::Relaxed);
         if done.is_some() {
             let values = self.values(from, |value| value);
-            self.wrote(to, 1, &values);
+            self.wrote(to, device + 1, &values);
         }
     }
 
@@ -978,16 +1112,35 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
         let accesses: Vec<_> =
             views.iter().map(|(patch, mode)| (*patch, device + 1, *mode)).collect();
         let args: Vec<_> = views.iter().map(|(patch, mode)| patch.arg(*mode)).collect();
-        let planned =
-            size_of::<T>().is_multiple_of(source.granule as usize) && self.rigs.len() == 1;
+        let planned = size_of::<T>().is_multiple_of(source.granule as usize);
         self.operate(&accesses, planned, || kernel.launch(args.as_slice(), p))
     }
 
     /// Holds a view on a device to read it: moves what is stale there.
     #[track_caller]
     pub fn bring(&self, patch: &Patch<'_, T, H>) {
-        let accesses = [(patch, 1, Mode::Read)];
-        let _ = self.operate(&accesses, true, || patch.view.on_device(0, Mode::Read));
+        self.bring_on(self.turn(), patch);
+    }
+
+    /// The same on a device of several.
+    #[track_caller]
+    pub fn bring_on(&self, device: usize, patch: &Patch<'_, T, H>) {
+        let accesses = [(patch, device + 1, Mode::Read)];
+        let _ = self.operate(&accesses, true, || patch.view.on_device(device, Mode::Read));
+    }
+
+    /// Brings everything home that only devices hold.
+    #[track_caller]
+    pub fn sync(&self) {
+        let held: Vec<_> = {
+            let model = self.model();
+            (0..model.len()).filter(|element| model.value(*element).is_some()).collect()
+        };
+        let need = self.model().need(&held, HOST);
+        let before = self.before(&[]);
+        self.tree.sync().expect("syncs");
+        self.after(&before, need, false, false, true);
+        self.model().brought(&held, HOST);
     }
 
     /// Reads all that somebody holds and compares; asks once for what nobody does.
@@ -1047,9 +1200,10 @@ impl<H: Hardware, C: Capacity> Bed<'_, '_, i32, H, C> {
     #[track_caller]
     pub fn copy(&self, from: &Patch<'_, i32, H>, to: &Patch<'_, i32, H>, p: i32) {
         let views = [(from, Mode::Read), (to, Mode::Overwrite)];
-        if self.launch_on(0, &kernels::COPY_I32, &views, p).is_some() {
+        let device = self.turn();
+        if self.launch_on(device, &kernels::COPY_I32, &views, p).is_some() {
             let values = self.values(from, |value| value.wrapping_add(p));
-            self.wrote(to, 1, &values);
+            self.wrote(to, device + 1, &values);
         }
     }
 
@@ -1057,7 +1211,8 @@ impl<H: Hardware, C: Capacity> Bed<'_, '_, i32, H, C> {
     #[track_caller]
     pub fn stencil(&self, from: &Patch<'_, i32, H>, to: &Patch<'_, i32, H>) {
         let views = [(from, Mode::Read), (to, Mode::Overwrite)];
-        if self.launch_on(0, &kernels::STENCIL_I32, &views, 0).is_some() {
+        let device = self.turn();
+        if self.launch_on(device, &kernels::STENCIL_I32, &views, 0).is_some() {
             let input = self.values(from, |value| value);
             let clamp = |axis: usize, c: i32| {
                 let min = from.spot.min[axis];
@@ -1075,7 +1230,7 @@ impl<H: Hardware, C: Capacity> Bed<'_, '_, i32, H, C> {
                     at(x, y).wrapping_mul(4).wrapping_add(around)
                 })
                 .collect();
-            self.wrote(to, 1, &values);
+            self.wrote(to, device + 1, &values);
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Suite<H: Hardware, C: Capacity = Standard> {
     finish: Look<H, Result<(), String>>,
     drop_error: Option<Look<H, Option<DropError>>>,
     exact: bool,
+    poison: bool,
+    devices: usize,
     shelf: Shelf<H>,
     capacity: std::marker::PhantomData<fn() -> C>,
 }
@@ -63,6 +65,8 @@ impl<H: Hardware> Suite<H> {
             finish: Box::new(|_| Ok(())),
             drop_error: None,
             exact: true,
+            poison: false,
+            devices: 1,
             shelf: Shelf::default(),
             capacity: std::marker::PhantomData,
         }
@@ -74,8 +78,23 @@ impl<H: Hardware, C: Capacity> Suite<H, C> {
     /// are compared as ever, and bytes moved are bounded from below.
     #[must_use]
     pub fn capacity<C2: Capacity>(self, exact: bool) -> Suite<H, C2> {
-        let Self { name, open, finish, drop_error, shelf, .. } = self;
-        Suite { name, open, finish, drop_error, exact, shelf, capacity: std::marker::PhantomData }
+        let Self { name, open, finish, drop_error, poison, devices, shelf, .. } = self;
+        let capacity = std::marker::PhantomData;
+        Suite { name, open, finish, drop_error, exact, poison, devices, shelf, capacity }
+    }
+
+    /// All trees are poisoned: results and bytes moved must be what they are without.
+    #[must_use]
+    pub fn poison(mut self) -> Self {
+        self.poison = true;
+        self
+    }
+
+    /// All trees have two devices, on which operations take turns. The capacity must have room for them.
+    #[must_use]
+    pub fn two_devices(mut self) -> Self {
+        self.devices = 2;
+        self
     }
 
     /// What else must hold of the driver at the end of every trial.
@@ -116,18 +135,25 @@ impl<H: Hardware, C: Capacity> Suite<H, C> {
     }
 
     fn run(&self, case: &cases::Case<H, C>, storage: Storage) -> Result<Completion, Failed> {
-        let device = (self.open)(0)?;
-        let lab = Lab { rig: Counting::new(Fault::new(device)), storage, suite: self };
+        if let Some(reason) = cases::one_device(case.name).filter(|_| self.devices > 1) {
+            return Ok(Completion::ignored_with(reason));
+        }
+        let open = |index| (self.open)(index).map(|device| Counting::new(Fault::new(device)));
+        let other = if self.devices > 1 { Some(open(1)?) } else { None };
+        let lab = Lab { rig: open(0)?, other, storage, suite: self };
         if storage == Storage::Owned && !owns_storage(&lab.rig) {
             return Ok(Completion::ignored_with("the driver owns no host memory"));
         }
         lab.rig.reset();
         let skipped = (case.run)(&lab);
-        let counts = lab.rig.snapshot();
-        if counts.live() != 0 {
-            return Err(format!("{} allocations were not released: {counts}", counts.live()).into());
+        for rig in lab.rigs() {
+            let counts = rig.snapshot();
+            if counts.live() != 0 {
+                let live = counts.live();
+                return Err(format!("{live} allocations were not released: {counts}").into());
+            }
+            (self.finish)(rig.inner().inner())?;
         }
-        (self.finish)(lab.rig.inner().inner())?;
         Ok(match skipped {
             Ok(()) => Completion::Completed,
             Err(Skip(reason)) => Completion::ignored_with(reason),

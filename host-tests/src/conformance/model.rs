@@ -138,21 +138,38 @@ struct Element<T> {
     lost: bool,
 }
 
+/// How many devices a tree has at most.
+pub const DEVICES: usize = 2;
+
 /// What an access must move, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
-    /// From the host to a device.
-    pub up: u64,
-    /// From a device to the host.
-    pub down: u64,
+    /// From the host to each device.
+    pub up: [u64; DEVICES],
+    /// From each device to the host.
+    pub down: [u64; DEVICES],
     /// Whether it reads what nobody holds.
     pub undefined: bool,
 }
 
+impl Need {
+    /// From the host to all devices.
+    pub fn all_up(&self) -> u64 {
+        self.up.iter().sum()
+    }
+
+    /// From all devices to the host.
+    pub fn all_down(&self) -> u64 {
+        self.down.iter().sum()
+    }
+}
+
 impl std::ops::AddAssign for Need {
     fn add_assign(&mut self, other: Self) {
-        self.up += other.up;
-        self.down += other.down;
+        for device in 0..DEVICES {
+            self.up[device] += other.up[device];
+            self.down[device] += other.down[device];
+        }
         self.undefined |= other.undefined;
     }
 }
@@ -232,14 +249,15 @@ impl<T: Copy> Model<T> {
             }
             if element.fresh == 0 {
                 need.undefined = true;
-            } else if place == HOST {
-                need.down += self.bytes;
-            } else {
-                // From another device it goes through the host.
-                if element.fresh & 1 << HOST == 0 {
-                    need.down += self.bytes;
-                }
-                need.up += self.bytes;
+                continue;
+            }
+            // From another device it goes through the host: so never do two devices hold what it does not.
+            if element.fresh & 1 << HOST == 0 {
+                assert!(element.fresh.is_power_of_two(), "one holder");
+                need.down[element.fresh.trailing_zeros() as usize - 1] += self.bytes;
+            }
+            if place != HOST {
+                need.up[place - 1] += self.bytes;
             }
         }
         need

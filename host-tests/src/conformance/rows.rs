@@ -7,7 +7,7 @@ use hedgerow_vulkan::{LimitsOverride, Vulkan};
 use libtest_mimic::Trial;
 
 use super::Suite;
-use super::lab::{Tight, lock};
+use super::lab::{Double, Tight, lock};
 
 /// A row.
 pub struct Row {
@@ -19,26 +19,49 @@ pub struct Row {
 
 /// All rows.
 pub static ROWS: &[Row] = &[
-    Row { name: "host", about: "the host driver", trials: host },
+    Row { name: "host", about: "the host driver", trials: |name| Ok(host(name).trials()) },
     Row {
         name: "host-tiny",
         about: "the host driver with one word of cells and two cuts an axis, so that writes widen",
         trials: host_tiny,
     },
     Row {
+        name: "host-poison",
+        about: "the host driver, with every tree poisoned",
+        trials: |name| Ok(host(name).poison().trials()),
+    },
+    Row {
+        name: "host-two",
+        about: "the host driver, with every tree on two devices that take turns",
+        trials: |name| Ok(host(name).capacity::<Double>(true).two_devices().trials()),
+    },
+    Row {
         name: "vulkan",
         about: "the Vulkan driver on the device that HEDGEROW_VULKAN_DEVICE says, or the best",
-        trials: |name| vulkan(name, "", LimitsOverride::default()),
+        trials: |name| Ok(vulkan(name, "", LimitsOverride::default())?.trials()),
     },
     Row {
         name: "vulkan-strict",
-        about: "the same, pretending a discrete device with strict limits",
-        trials: |name| vulkan(name, "", LimitsOverride::strict()),
+        about: "the Vulkan driver, pretending a discrete device with strict limits",
+        trials: |name| Ok(vulkan(name, "", LimitsOverride::strict())?.trials()),
+    },
+    Row {
+        name: "vulkan-poison",
+        about: "the Vulkan driver, with every tree poisoned",
+        trials: |name| Ok(vulkan(name, "", LimitsOverride::default())?.poison().trials()),
+    },
+    Row {
+        name: "vulkan-two",
+        about: "the Vulkan driver, with every tree on two devices (two handles) that take turns",
+        trials: |name| {
+            let suite = vulkan(name, "", LimitsOverride::default())?;
+            Ok(suite.capacity::<Double>(true).two_devices().trials())
+        },
     },
     Row {
         name: "nvidia",
         about: "the Vulkan driver on an NVIDIA GPU",
-        trials: |name| vulkan(name, "NVIDIA", LimitsOverride::default()),
+        trials: |name| Ok(vulkan(name, "NVIDIA", LimitsOverride::default())?.trials()),
     },
 ];
 
@@ -53,9 +76,9 @@ fn watched(suite: Suite<Host<'static>>) -> Suite<Host<'static>> {
 }
 
 /// A discrete device without alignment, and with limits that trials can reach.
-fn host(name: &str) -> Result<Vec<Trial>, String> {
+fn host(name: &str) -> Suite<Host<'static>> {
     let open = |_| Ok(Host::new().max_binding(16 << 20).max_allocation(24 << 20));
-    Ok(watched(Suite::new(name, open)).trials())
+    watched(Suite::new(name, open))
 }
 
 /// Unified, aligned, and in need of room at every turn.
@@ -68,7 +91,7 @@ fn host_tiny(name: &str) -> Result<Vec<Trial>, String> {
 }
 
 /// Two devices for all trials, so that kernels are compiled once for each.
-fn vulkan(name: &str, device: &str, limits: LimitsOverride) -> Result<Vec<Trial>, String> {
+fn vulkan(name: &str, device: &str, limits: LimitsOverride) -> Result<Suite<Vulkan>, String> {
     let validation = std::env::var_os("HEDGEROW_VALIDATION").is_some_and(|on| on == "1");
     let device = device.to_owned();
     let open = move || {
@@ -92,5 +115,5 @@ fn vulkan(name: &str, device: &str, limits: LimitsOverride) -> Result<Vec<Trial>
             messages => Err(format!("validation: {}", messages.join("; "))),
         })
         .drop_error(|vulkan| vulkan.drop_errors().take());
-    Ok(suite.trials())
+    Ok(suite)
 }

@@ -321,6 +321,10 @@ unsafe impl<H: Device> DeviceDriver for Fault<H> {
         self.pass(|driver| driver.storage(bytes))
     }
 
+    fn alignment(&self, memory: Self::Memory) -> u64 {
+        self.inner().alignment(memory)
+    }
+
     unsafe fn release(&self, memory: Self::Memory, after: &[Ticket]) {
         // SAFETY: the caller's promises are those that the inner driver asks for.
         unsafe { self.inner().release(memory, after) };

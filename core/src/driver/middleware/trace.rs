@@ -145,6 +145,10 @@ unsafe impl<H: Device> DeviceDriver for Trace<H> {
         })
     }
 
+    fn alignment(&self, memory: Self::Memory) -> u64 {
+        self.inner().alignment(memory)
+    }
+
     unsafe fn release(&self, memory: Self::Memory, after: &[Ticket]) {
         // SAFETY: the caller's promises are those that the inner driver asks for.
         unsafe { self.inner().release(memory, after) };

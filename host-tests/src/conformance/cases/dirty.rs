@@ -226,7 +226,7 @@ fn dirty_sync_brings_home_only_what_is_stale<H: Hardware, C: Capacity>(lab: &Lab
         bed.fill(&b, 2);
         bed.read(&root.crop([1..3, 1..9]));
         let counters = bed.tree.counters();
-        bed.tree.sync().expect("syncs");
+        bed.sync();
         bed.expect_since(&counters, 0, lab.bytes(a.bytes() / 2 + b.bytes()));
         let plan = a.view.plan(Location::Host, Mode::Read).expect("a plan");
         assert_eq!(plan.bytes_down, 0);
@@ -242,9 +242,9 @@ fn dirty_sync_twice_moves_once<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         let root = bed.root();
         start(bed);
         bed.add(&root.crop([3..8, 2..19]), 1);
-        bed.tree.sync().expect("syncs");
+        bed.sync();
         let moved = bed.moved();
-        bed.tree.sync().expect("syncs");
+        bed.sync();
         if lab.is_exact() {
             assert_eq!(bed.moved(), moved);
         }

@@ -4,11 +4,12 @@ use std::cell::Cell;
 use std::sync::Mutex;
 
 use hedgerow::capacity::Capacity;
+use hedgerow::driver::middleware::Counts;
 use hedgerow::driver::{DeviceDriver, ErrorKind};
 use hedgerow::{CloseError, Error, Shape};
 
 use super::super::kernels;
-use super::super::lab::{Bed, Hardware, Lab, Pair, Plot, Skip, Storage, lock};
+use super::super::lab::{Bed, Hardware, Lab, Pair, Plot, Rig, Skip, Storage, lock};
 use super::start;
 
 super::cases! {
@@ -24,12 +25,14 @@ super::cases! {
         faults_after_a_loss_the_host_goes_on,
         faults_discard_moves_nothing;
     borrowed:
+        faults_discard_leaves_what_became_stale,
         faults_drop_writes_back,
         faults_drop_reports_what_it_could_not_write_back,
         faults_close_gives_the_tree_back,
         faults_close_after_a_loss;
     owned:
         faults_no_room_for_owned_storage,
+        faults_a_failed_overwrite_leaves_nothing_behind,
 }
 
 /// Calls of every kind, in an order in which host and device need each other's bytes.
@@ -63,25 +66,28 @@ pub(super) fn fail_every_call<H: Hardware, C: Capacity>(
     partial: bool,
 ) {
     lab.run(&plot(), program);
-    for k in 1.. {
-        let fired = Cell::new(false);
-        lab.run(&plot(), |bed| {
-            bed.retry(kind);
-            arm(lab, k, kind, partial);
-            program(bed);
-            fired.set(lab.rig.inner().fired());
-            lab.rig.inner().disarm();
-        });
-        assert_eq!(lab.rig.snapshot().live(), 0, "call {k}");
-        if !fired.get() {
-            assert!(k > 10 || lab.is_shared(), "a program of {k} calls is no test");
-            return;
+    for rig in lab.rigs() {
+        for k in 1.. {
+            let fired = Cell::new(false);
+            lab.run(&plot(), |bed| {
+                bed.retry(kind);
+                arm(rig, k, kind, partial);
+                program(bed);
+                fired.set(rig.inner().fired());
+                rig.inner().disarm();
+            });
+            assert_eq!(rig.snapshot().live(), 0, "call {k}");
+            if !fired.get() {
+                let few = 10 / lab.rigs().len() as u32;
+                assert!(k > few || lab.is_shared(), "a program of {k} calls is no test");
+                break;
+            }
         }
     }
 }
 
-fn arm<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>, k: u32, kind: ErrorKind, partial: bool) {
-    let fault = lab.rig.inner();
+fn arm<H: Hardware>(rig: &Rig<H>, k: u32, kind: ErrorKind, partial: bool) {
+    let fault = rig.inner();
     if partial { fault.arm_partial(k, kind) } else { fault.arm(k, kind) }
 }
 
@@ -103,23 +109,25 @@ fn faults_half_a_copy_list_then_timeout<H: Hardware, C: Capacity>(lab: &Lab<'_, 
 
 fn lose_at_every_call<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>, partial: bool) {
     lab.run(&plot(), program);
-    for k in 1.. {
-        let fired = Cell::new(false);
-        lab.run(&plot(), |bed| {
-            bed.expect_loss();
-            arm(lab, k, ErrorKind::DeviceLost, partial);
-            program(bed);
-            fired.set(lab.rig.inner().fired());
-            lab.rig.inner().disarm();
-            if bed.met_loss() {
-                bed.take_lost();
-                // Without the device, the host part of the program still runs.
+    for rig in lab.rigs() {
+        for k in 1.. {
+            let fired = Cell::new(false);
+            lab.run(&plot(), |bed| {
+                bed.expect_loss();
+                arm(rig, k, ErrorKind::DeviceLost, partial);
                 program(bed);
+                fired.set(rig.inner().fired());
+                rig.inner().disarm();
+                if bed.met_loss() {
+                    bed.take_lost();
+                    // Without the device, what needs no more than the others still runs.
+                    program(bed);
+                }
+            });
+            rig.inner().revive();
+            if !fired.get() {
+                break;
             }
-        });
-        lab.rig.inner().revive();
-        if !fired.get() {
-            return;
         }
     }
 }
@@ -178,6 +186,9 @@ fn faults_after_a_loss_the_host_goes_on<H: Hardware, C: Capacity>(lab: &Lab<'_, 
     lab.run::<i32>(&Plot::packed(&[12, 12]), |bed| {
         let root = bed.root();
         start(bed);
+        for kernel in [&kernels::FILL_I32, &kernels::ADD_I32] {
+            bed.kernel(kernel);
+        }
         bed.add(&root.crop([0..6, 0..12]), 1);
         bed.read(&root.crop([0..3, 0..12]));
         bed.fill(&root.crop([8..10, 2..4]), 2);
@@ -197,14 +208,17 @@ fn faults_after_a_loss_the_host_goes_on<H: Hardware, C: Capacity>(lab: &Lab<'_, 
     lab.rig.inner().revive();
 }
 
-/// A tree whose left half is on the device only.
+/// A tree whose left half is on the device only; on both by halves, where there are two.
 fn half_on_the_device<H: Hardware, C: Capacity>(
     lab: &Lab<'_, H, C>,
     tree: &hedgerow::Tree<'_, i32, &super::super::lab::Rig<H>, C>,
 ) {
-    let fill = lab.kernel(&kernels::FILL_I32);
-    let half = tree.root().crop([0..4, 0..8]).expect("a crop");
-    fill.launch((half.as_overwrite(),), 1).expect("runs");
+    let fills = lab.kernels(&kernels::FILL_I32);
+    let rows = 8 / fills.len() as i32;
+    for (fill, y) in fills.iter().zip((0..8).step_by(rows as usize)) {
+        let half = tree.root().crop([0..4, y..y + rows]).expect("a crop");
+        fill.launch((half.as_overwrite(),), 1).expect("runs");
+    }
 }
 
 fn is_filled(memory: &[i32]) -> bool {
@@ -220,7 +234,7 @@ fn faults_drop_writes_back<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     drop(tree);
     assert!(is_filled(&memory));
     if lab.is_exact() {
-        assert_eq!(lab.rig.snapshot().downloads.bytes, 4 * 32);
+        assert_eq!(lab.count(|counts| counts.downloads.bytes), 4 * 32);
     }
 }
 
@@ -236,6 +250,7 @@ fn faults_drop_reports_what_it_could_not_write_back<H: Hardware, C: Capacity>(
     let _alone = lock(&DROPS);
     let driver = lab.rig.inner().inner();
     while take(driver).is_some() {}
+    let here = 32 / lab.rigs().len() as u64;
     for kind in [ErrorKind::Timeout, ErrorKind::DeviceLost] {
         let mut memory = vec![0; 64];
         let tree = lab.builder().over(&mut memory, Shape::packed([8, 8])).expect("a tree");
@@ -247,10 +262,20 @@ fn faults_drop_reports_what_it_could_not_write_back<H: Hardware, C: Capacity>(
         let error = take(driver).expect("a report");
         assert_eq!(
             (error.kind, error.bytes),
-            (kind, 4 * if lab.is_exact() { 32 } else { error.bytes / 4 })
+            (kind, 4 * if lab.is_exact() { here } else { error.bytes / 4 })
         );
         assert_eq!(error.region.lo(0), 0);
         assert!(take(driver).is_none(), "one report");
+        if let Some(other) = &lab.other {
+            // What the other device held came home, or is reported there.
+            let is_home = |i: usize| memory[i] == kernels::code(&[i as i32 % 8, i as i32 / 8], 1);
+            let home = (0..64).filter(|i| i / 8 >= 4 && i % 8 < 4).all(is_home);
+            match take(other.inner().inner()) {
+                Some(error) => assert_eq!((error.kind, error.bytes), (kind, 4 * here)),
+                None => assert!(home, "neither at home nor reported"),
+            }
+            assert!(take(other.inner().inner()).is_none(), "one report");
+        }
     }
     Ok(())
 }
@@ -279,11 +304,16 @@ fn faults_close_after_a_loss<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let mut elements = 0;
     tree.take_lost(|region| elements += region.volume());
     if lab.is_exact() {
-        assert_eq!(elements, 32);
+        assert_eq!(elements, 32 / lab.rigs().len() as u64);
     }
     tree.close().expect("what is left needs no device");
     lab.rig.inner().revive();
     assert!((0..64).filter(|i| i % 8 >= 4).all(|i| memory[i] == 0));
+    if lab.other.is_some() {
+        let code = |i: usize| kernels::code(&[i as i32 % 8, i as i32 / 8], 1);
+        let theirs = |i: &usize| i / 8 >= 4 && i % 8 < 4;
+        assert!((0..64).filter(theirs).all(|i| memory[i] == code(i)), "of the other device");
+    }
 }
 
 fn faults_discard_moves_nothing<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
@@ -296,7 +326,22 @@ fn faults_discard_moves_nothing<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let tree = tree.expect("a tree");
     half_on_the_device(lab, &tree);
     tree.discard();
-    assert_eq!(lab.rig.snapshot().bytes_moved(), 0);
+    assert_eq!(lab.count(Counts::bytes_moved), 0);
+}
+
+/// The one look at stale bytes that there is: what a device wrote is stale at home, so poisoned if trees are,
+/// and else as it was.
+fn faults_discard_leaves_what_became_stale<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
+    let mut memory = vec![7; 64];
+    let tree = lab.builder().over(&mut memory, Shape::packed([8, 8])).expect("a tree");
+    half_on_the_device(lab, &tree);
+    tree.discard();
+    let stale = if lab.poisons() { i32::from_ne_bytes([0xa5; 4]) } else { 7 };
+    for (i, value) in memory.iter().enumerate() {
+        if lab.is_exact() {
+            assert_eq!(*value, if i % 8 < 4 { stale } else { 7 }, "element {i}");
+        }
+    }
 }
 
 fn faults_no_room_for_owned_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
@@ -307,7 +352,30 @@ fn faults_no_room_for_owned_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
     half_on_the_device(lab, &tree);
     // Its memory is the driver's: nobody could see what a drop wrote back.
     drop(tree);
-    assert_eq!(lab.rig.snapshot().bytes_moved(), 0);
+    assert_eq!(lab.count(Counts::bytes_moved), 0);
     let survives = lab.rig.caps().storage_survives_loss;
     assert_eq!(lab.host_survives_loss(), survives);
+}
+
+/// Bytes that nobody has written become zero between those of a stepped view, also where an overwrite was
+/// prepared and failed. (With poison it had left its mark.)
+fn faults_a_failed_overwrite_leaves_nothing_behind<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
+    let fill = lab.kernel(&kernels::FILL_I32);
+    for k in 1..6 {
+        lab.run::<i32>(&Plot::packed(&[12, 6]), |bed| {
+            let root = bed.root();
+            let part = root.crop([0..12, 1..4]);
+            lab.rig.inner().arm(k, ErrorKind::Other);
+            let answer = fill.launch((part.view.as_overwrite(),), 1);
+            lab.rig.inner().disarm();
+            if answer.is_ok() {
+                let code = |at: &Vec<i32>| kernels::code(at, 1);
+                let values: Vec<_> = part.spot.coordinates().iter().map(code).collect();
+                bed.wrote(&part, 1, &values);
+            }
+            bed.fill_on(0, &root.step_by(0, 2), 3);
+            let hull = root.crop([0..11, 0..6]);
+            bed.read(&hull);
+        });
+    }
 }

@@ -102,14 +102,16 @@ fn launches_from_two_threads_on_disjoint_crops<H: Hardware, C: Capacity>(lab: &L
         let root = bed.root();
         start(bed);
         bed.only_values();
-        let add = bed.kernel(&kernels::ADD_I32);
+        let adds = bed.kernels(&kernels::ADD_I32);
         let halves = [root.crop([0..40, 0..12]), root.crop([0..40, 12..24])];
         std::thread::scope(|scope| {
             for half in &halves {
-                let add = &add;
+                let adds = &adds;
                 scope.spawn(move || {
                     for i in 0..100 {
                         let row = half.view.slice(1, half.spot.min[1] + i % 12).expect("a row");
+                        // In turn on each device, for rows too: they come again after twelve rounds.
+                        let add = &adds[(i / 5) as usize % adds.len()];
                         retry(|| add.launch((row.as_update(),), 1).map(drop));
                         if i % 10 == 9 {
                             retry(|| row.read().map(drop));
@@ -214,24 +216,24 @@ fn launches_over_several_trees<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
                 a.only_values();
                 b.only_values();
                 out.only_values();
-                let kernel = a.kernel(&kernels::SUM_I32);
+                let sums = a.kernels(&kernels::SUM_I32);
                 let (x, y) = (a.root(), b.root());
                 b.add(&y.crop([-2..3, 21..24]), 4);
                 a.update(&x.crop([2..8, 1..4]), 3);
                 for (round, (left, top)) in [(0, 0), (10, 12), (3, 5)].into_iter().enumerate() {
                     let target = out.root().crop([left..left + 9, top..top + 5]);
-                    let p = round as i32;
+                    let (p, kernel) = (round as i32, &sums[round % sums.len()]);
                     let args = (x.view.as_read(), y.view.as_read(), target.view.as_overwrite());
                     kernel.launch(args, p).expect("runs");
                     let (x, y) = (a.values(&x, |v| v), b.values(&y, |v| v));
-                    let sums: Vec<_> = x.iter().zip(&y).map(|(x, y)| x + y + p).collect();
-                    out.wrote(&target, 1, &sums);
+                    let values: Vec<_> = x.iter().zip(&y).map(|(x, y)| x + y + p).collect();
+                    out.wrote(&target, 1 + round % sums.len(), &values);
                     out.read(&target);
                 }
                 // Back into one of the sources.
                 let part = out.root().crop([10..19, 12..17]);
                 let args = (part.view.as_read(), y.view.as_read(), x.view.as_overwrite());
-                kernel.launch(args, 1).expect("runs");
+                sums[0].launch(args, 1).expect("runs");
                 let (p, y) = (out.values(&part, |v| v), b.values(&y, |v| v));
                 let sums: Vec<_> = p.iter().zip(&y).map(|(x, y)| x + y + 1).collect();
                 a.wrote(&x, 1, &sums);

@@ -75,8 +75,21 @@ pub(super) fn all<H: Hardware, C: Capacity>() -> Vec<Case<H, C>> {
     all.extend(ways::cases());
     all.extend(faults::cases());
     all.extend(programs::cases());
+    for name in ONE_DEVICE.iter().flat_map(|(_, names)| *names) {
+        assert!(all.iter().any(|case| case.name == *name), "no case {name}");
+    }
     all
 }
+
+/// Why a case is of no use on trees of two devices, for those that are about one by their nature.
+pub(super) fn one_device(name: &str) -> Option<&'static str> {
+    ONE_DEVICE.iter().find(|(_, names)| names.contains(&name)).map(|(reason, _)| *reason)
+}
+
+static ONE_DEVICE: &[(&str, &[&str])] = &[(
+    "it counts boxes, and what passes the host is one box planned and two moved",
+    &["i11_plans_say_what_then_moves"],
+)];
 
 /// Gives every element a value on the host, where the storage starts without.
 fn start<T: Value, H: Hardware, C: Capacity>(bed: &Bed<'_, '_, T, H, C>) {

@@ -162,6 +162,8 @@ fn programs_with_failures<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let plot = Plot::packed(&[13, 11]);
     run::<i32, H, C>(lab, &plot, 1, 4);
     for seed in 1..=10 {
+        let rigs = lab.rigs();
+        let rig = rigs[seed as usize / 2 % rigs.len()];
         lab.run::<i32>(&plot, |bed| {
             // Loaded before anything fails.
             bed.kernel(i32::FILL);
@@ -171,10 +173,10 @@ fn programs_with_failures<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
             super::start(bed);
             bed.retry(kind);
             for _ in 0..25 {
-                lab.rig.inner().arm_partial(1 + rng.below(3), kind);
+                rig.inner().arm_partial(1 + rng.below(3), kind);
                 rng.step(bed, true);
             }
-            lab.rig.inner().disarm();
+            rig.inner().disarm();
         });
     }
 }
@@ -182,23 +184,26 @@ fn programs_with_failures<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
 fn programs_with_a_loss<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     for seed in 1..=12 {
         let met = Cell::new(false);
+        let rigs = lab.rigs();
+        let rig = rigs[seed as usize % rigs.len()];
         lab.run::<i32>(&Plot::packed(&[13, 11]), |bed| {
             bed.kernel(i32::FILL);
             bed.kernel(i32::ADD);
             let mut rng = Rng::new(seed);
             super::start(bed);
             bed.expect_loss();
-            lab.rig.inner().arm_partial(5 + 2 * seed as u32, ErrorKind::DeviceLost);
+            let call = (5 + 2 * seed as u32) / rigs.len() as u32;
+            rig.inner().arm_partial(call, ErrorKind::DeviceLost);
             for _ in 0..40 {
                 rng.step(bed, seed % 2 == 0);
             }
-            lab.rig.inner().disarm();
+            rig.inner().disarm();
             met.set(bed.met_loss());
             if met.get() {
                 bed.take_lost();
             }
         });
-        lab.rig.inner().revive();
+        rig.inner().revive();
         assert!(met.get() || lab.is_shared(), "seed {seed}: nothing was lost");
     }
 }

@@ -84,16 +84,17 @@ fn s0_whole_program_without_a_first_write<H: Hardware, C: Capacity>(lab: &Lab<'_
 fn s0_on_memory_with_guard_bytes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let mut memory = vec![-1i32; 420];
     let tree = lab.builder().over(&mut memory[10..410], Shape::packed([20, 20])).expect("a tree");
-    let fill = lab.kernel(&kernels::FILL_I32);
+    let fills = lab.kernels(&kernels::FILL_I32);
     let root = tree.root();
-    fill.launch((root.crop([2..10, 4..8]).expect("a crop").as_overwrite(),), 1).expect("runs");
-    fill.launch((root.crop([0..1, 2..10]).expect("a crop").as_overwrite(),), 2).expect("runs");
+    fills[0].launch((root.crop([2..10, 4..8]).expect("a crop").as_overwrite(),), 1).expect("runs");
+    let last = &fills[fills.len() - 1];
+    last.launch((root.crop([0..1, 2..10]).expect("a crop").as_overwrite(),), 2).expect("runs");
     assert_eq!(root.read().expect("reads")[[2, 4]], 10_204);
     if lab.is_exact() {
-        assert_eq!(lab.rig.snapshot().downloads.bytes, 160);
-        assert_eq!(lab.rig.snapshot().uploads.bytes, 0);
+        assert_eq!(lab.count(|counts| counts.downloads.bytes), 160);
+        assert_eq!(lab.count(|counts| counts.uploads.bytes), 0);
     }
-    assert_eq!(lab.rig.snapshot().allocations.calls, 1);
+    assert_eq!(lab.count(|counts| counts.allocations.calls), fills.len() as u64, "one for each");
     drop(root);
     tree.close().expect("closes");
     let inside = |i: usize| {
@@ -334,7 +335,7 @@ fn p13_a_crop_from_element_one_of_floats<H: Hardware, C: Capacity>(lab: &Lab<'_,
         start(bed);
         for first in [1, 2, 3, 15, 17, 63, 64, 65, 255] {
             let crop = root.crop([first..300]);
-            bed.bring(&crop);
+            bed.bring_on(0, &crop);
             let access = crop.view.on_device(0, Mode::Read).expect("on the device");
             let binding = access.binding().expect("not empty");
             let align = u64::from(bed.rig().caps().bind_align);
@@ -377,6 +378,7 @@ fn p14_disjoint_crops_then_their_union_then_the_root<H: Hardware, C: Capacity>(
         let mut memories = Vec::new();
         for (i, view) in views.iter().enumerate() {
             bed.add(view, i as i32 + 1);
+            bed.bring_on(0, view);
             let access = view.view.on_device(0, Mode::Read).expect("on the device");
             let binding = access.binding().expect("not empty");
             let address = (view.spot.min[0] + 32 * view.spot.min[1]) * 4;
@@ -584,6 +586,7 @@ fn p23_four_levels_of_views<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         let four = three.slice(1, 9);
         for (level, view) in [&one, &two, &three, &four].into_iter().enumerate() {
             bed.add(view, level as i32 + 1);
+            bed.bring_on(0, view);
             let access = view.view.on_device(0, Mode::Read).expect("on the device");
             let binding = access.binding().expect("not empty");
             let first = 4 * view.spot.elements[0] as u64;

@@ -54,7 +54,7 @@ fn p07_what_was_written_can_be_read_alone<H: Hardware, C: Capacity>(lab: &Lab<'_
         assert_eq!(guard.get([10, 0]), None);
         drop(guard);
         bed.model().brought(&crop.spot.elements, 0);
-        bed.expect_since(&Default::default(), 0, lab.bytes(crop.bytes()));
+        bed.expect_on_first(&Default::default(), 0, lab.bytes(crop.bytes()));
     });
 }
 
@@ -194,8 +194,11 @@ fn ways_detached_readers_share_their_halo<H: Hardware, C: Capacity>(lab: &Lab<'_
         let one = lab.builder().detach(&left.view, Mode::Read).expect("detaches");
         let two = lab.builder().detach(&right.view, Mode::Read).expect("shares the halo");
         lab.run::<i32>(&Plot::packed(&[24, 10]), |out| {
-            let kernel = out.kernel(&kernels::STENCIL_I32);
-            for (tree, part) in [(&one, 0..12), (&two, 12..24)] {
+            let stencils = out.kernels(&kernels::STENCIL_I32);
+            let last = stencils.len() - 1;
+            for (tree, part, kernel) in
+                [(&one, 0..12, &stencils[0]), (&two, 12..24, &stencils[last])]
+            {
                 let target = out.root().crop([part.clone(), 0..10]);
                 kernel
                     .launch((tree.root().as_read(), target.view.as_overwrite()), 0)
@@ -288,11 +291,11 @@ fn ways_prefetch_moves_once<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         let crop = root.crop([3..12, 2..9]);
         let ticket = crop.view.prefetch(0).expect("accepted");
         bed.rig().wait(ticket, SOON).expect("in time");
-        bed.expect_since(&Default::default(), lab.bytes(crop.bytes()), 0);
+        bed.expect_on_first(&Default::default(), lab.bytes(crop.bytes()), 0);
         let place = if lab.is_shared() { 0 } else { 1 };
         bed.model().brought(&crop.spot.elements, place);
         bed.add(&crop, 1);
-        bed.expect_since(&Default::default(), lab.bytes(crop.bytes()), 0);
+        bed.expect_on_first(&Default::default(), lab.bytes(crop.bytes()), 0);
         bed.read(&root);
     });
 }
@@ -316,7 +319,7 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
         assert_eq!(values, bed.values(&crop, |value| value));
         drop((guard, reading));
         bed.model().brought(&crop.spot.elements, 0);
-        bed.expect_since(&Default::default(), lab.bytes(root.bytes()), lab.bytes(crop.bytes()));
+        bed.expect_on_first(&Default::default(), lab.bytes(root.bytes()), lab.bytes(crop.bytes()));
 
         let mut writing = root.view.begin_update().expect("begins");
         assert!(root.view.try_read().is_err(), "it holds its region");
@@ -326,7 +329,7 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
             }
             std::thread::yield_now();
         };
-        for row in guard.rows_mut() {
+        for row in guard.rows_mut().expect("rows") {
             row.iter_mut().for_each(|value| *value += 1);
         }
         drop((guard, writing));
