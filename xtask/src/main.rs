@@ -3,6 +3,7 @@
 //! The matrix is data ([`matrix`]); [`run`] executes it and reports; the other modules are the
 //! rows that are more than a command line, and what rows need from the machine.
 
+mod breaks;
 mod dist;
 mod install;
 mod matrix;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::install::Need;
 use crate::run::RowRun;
-use crate::{Profile, dist, no_std, tidy};
+use crate::{Profile, breaks, dist, no_std, tidy};
 
 /// Whose rows `--driver` keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -370,6 +370,13 @@ pub(crate) static MATRIX: &[Row] = &[
         name: "dist",
         about: "the collected programs run elsewhere, with nothing of cargo's in the environment",
         steps: &[Step::Check(dist::check)],
+        count: Count::Checks,
+        ..ROW
+    },
+    Row {
+        name: "breaks",
+        about: "each invariant, broken by a patch to a copy of the tree, is noticed by its tests",
+        steps: &[Step::Check(breaks::check)],
         count: Count::Checks,
         ..ROW
     },

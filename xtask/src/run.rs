@@ -265,7 +265,7 @@ impl RowRun {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let shown = shown(&command, &self.env);
         self.say(&shown);
-        match self.capture(&mut command) {
+        match self.capture(&mut command, self.deadline) {
             Ok(Some(ended)) => Some(ended),
             Ok(None) => {
                 self.error(format!("stopped after {}: {shown}", duration(ROW_LIMIT)));
@@ -278,7 +278,20 @@ impl RowRun {
         }
     }
 
-    fn capture(&mut self, command: &mut Command) -> io::Result<Option<Ended>> {
+    /// Runs a command that may fail or hang, its output in the log; `None` if it was stopped after
+    /// `limit`, or at the end of the row's own time. That is no error by itself.
+    pub(crate) fn attempt(
+        &mut self,
+        mut command: Command,
+        limit: Duration,
+    ) -> io::Result<Option<Ended>> {
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        let shown = shown(&command, &self.env);
+        self.say(&shown);
+        self.capture(&mut command, self.deadline.min(Instant::now() + limit))
+    }
+
+    fn capture(&mut self, command: &mut Command, deadline: Instant) -> io::Result<Option<Ended>> {
         // Each command has a file of its own, so that its output can be told from the log's rest.
         let path = self.dir.with_extension("out");
         let out = File::create(&path)?;
@@ -288,7 +301,7 @@ impl RowRun {
             if let Some(status) = child.try_wait()? {
                 break Some(status.code());
             }
-            if Instant::now() >= self.deadline {
+            if Instant::now() >= deadline {
                 // Cargo's own child would outlive it. Found first, since an orphan is nobody's
                 // child; ended last, since a parent goes on when its child has ended.
                 let below = descendants(child.id());
@@ -402,7 +415,7 @@ fn kill(pids: &[u32]) {
 }
 
 /// The sum of libtest's summary lines.
-fn libtest_counts(text: &str) -> Counts {
+pub(crate) fn libtest_counts(text: &str) -> Counts {
     let mut counts = Counts::default();
     for line in text.lines() {
         let Some((_, fields)) = line.split_once("test result: ") else { continue };

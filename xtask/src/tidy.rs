@@ -74,7 +74,7 @@ pub(crate) fn check_rust_version(run: &mut RowRun) {
 }
 
 /// Every file that is or would be in the repository, as paths from its top.
-fn files(root: &Path) -> Vec<String> {
+pub(crate) fn files(root: &Path) -> Vec<String> {
     let git = || -> Option<Vec<String>> {
         let shell = Shell::new().ok()?;
         shell.change_dir(root);
@@ -95,7 +95,8 @@ fn files(root: &Path) -> Vec<String> {
     files
 }
 
-fn walk(root: &Path) -> Vec<String> {
+/// Every file below a directory, but for a repository's history and its build outputs.
+pub(crate) fn walk(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
     let mut dirs: Vec<PathBuf> = vec![root.to_path_buf()];
     while let Some(dir) = dirs.pop() {

@@ -192,6 +192,12 @@ fn i05_disjoint_dirty_regions_coexist<H: Hardware, C: Capacity>(lab: &Lab<'_, H,
         bed.read(&root);
         bed.bring(&root);
         bed.expect_since(&counters, lab.bytes(host.bytes()), lab.bytes(device.bytes()));
+        // Of several that are dirty on one side, syncing one leaves the others so.
+        let parts = [root.crop([0..3, 0..3]), root.crop([5..9, 0..3]), root.crop([9..12, 8..16])];
+        parts.iter().for_each(|part| bed.add(part, 3));
+        parts.iter().for_each(|part| bed.read(part));
+        parts.iter().for_each(|part| bed.update(part, 4));
+        parts.iter().for_each(|part| bed.bring(part));
     });
 }
 
