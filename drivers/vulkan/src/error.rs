@@ -27,7 +27,7 @@ pub enum VulkanError {
     #[error("the vulkan loader lists no device")]
     NoDevice,
     /// No device is selected by the text given.
-    #[error("no vulkan device matches {selector:?}; there are {available}")]
+    #[error("no vulkan device matches {selector:?}; available: {available}")]
     NoMatch {
         /// The selector.
         selector: String,
