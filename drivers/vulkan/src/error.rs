@@ -27,7 +27,7 @@ pub enum VulkanError {
     #[error("the vulkan loader lists no device")]
     NoDevice,
     /// No device is selected by the text given.
-    #[error("no vulkan device matches {selector:?}; there are {available}")]
+    #[error("no vulkan device matches {selector:?}; available: {available}")]
     NoMatch {
         /// The selector.
         selector: String,
@@ -134,12 +134,14 @@ pub enum VulkanError {
         ms: u128,
     },
     /// The kernel has no form that this driver runs.
-    #[error("kernel {name:?} has no form that this driver runs (spir-v{wgsl})")]
+    #[error("kernel {name:?} has no form that this driver runs: it has {forms}; {takes}")]
     NoForm {
         /// The kernel.
         name: String,
-        /// ", wgsl" where that is built in.
-        wgsl: &'static str,
+        /// The forms that it has.
+        forms: String,
+        /// What this build takes, or the feature to enable.
+        takes: &'static str,
     },
     /// The kernel's code is refused.
     #[error("kernel {name:?} is refused: {reason}")]
@@ -156,6 +158,51 @@ pub enum VulkanError {
         expected: usize,
         /// How many it was given.
         given: usize,
+    },
+    /// A WGSL kernel was launched with parameters of another size than its struct at binding 0 has.
+    #[error(
+        "kernel {name:?} takes {}{expected} bytes of parameters, and was given {given}",
+        if *at_least { "at least " } else { "" }
+    )]
+    Params {
+        /// The kernel.
+        name: String,
+        /// Bytes that it takes.
+        expected: usize,
+        /// Whether it takes more: its last parameter is an array without a length.
+        at_least: bool,
+        /// Bytes that it was given.
+        given: usize,
+    },
+    /// A WGSL kernel that binds a view as floats was given elements that are not whole floats.
+    #[error(
+        "kernel {name:?} binds view {view} as floats of {width} bytes, and was given elements of {element}"
+    )]
+    Element {
+        /// The kernel.
+        name: String,
+        /// The view.
+        view: usize,
+        /// Bytes of the view's elements.
+        element: u32,
+        /// Bytes of the binding's floats.
+        width: u32,
+    },
+    /// A WGSL kernel writes words that are wider than its source says, to elements that are not whole words.
+    #[error(
+        "kernel {name:?} writes words of {width} bytes to view {view}, whose elements have {element}, and states granule {granule}: state `granule: {width}`"
+    )]
+    Granule {
+        /// The kernel.
+        name: String,
+        /// The view.
+        view: usize,
+        /// Bytes of the view's elements.
+        element: u32,
+        /// What [`KernelSource::granule`](hedgerow::driver::KernelSource::granule) says.
+        granule: u32,
+        /// What it should say.
+        width: u32,
     },
     /// A memory handle that is not, or no longer, in use.
     #[error("memory {slot} was released, or belongs to another device")]
@@ -208,6 +255,9 @@ impl DriverError for VulkanError {
             | Self::NoForm { .. }
             | Self::Kernel { .. } => ErrorKind::Unsupported,
             Self::Views { .. }
+            | Self::Params { .. }
+            | Self::Element { .. }
+            | Self::Granule { .. }
             | Self::QueueLock
             | Self::NoLane { .. }
             | Self::StaleLane { .. }

@@ -340,7 +340,7 @@ fn choose<'a>(
     place.ok_or_else(|| VulkanError::NoMatch {
         selector: selector.to_owned(),
         available: devices
-            .map(|d| format!("{}: {}", d.index, d.name))
+            .map(|d| format!("[{}] {}", d.index, d.name))
             .collect::<Vec<_>>()
             .join(", "),
     })
@@ -436,7 +436,7 @@ mod tests {
         let error = choose("voodoo", devices.iter()).expect_err("no such device");
         assert_eq!(
             error.to_string(),
-            "no vulkan device matches \"voodoo\"; there are 0: llvmpipe, 1: Thing 620, 2: Thing H200"
+            "no vulkan device matches \"voodoo\"; available: [0] llvmpipe, [1] Thing 620, [2] Thing H200"
         );
     }
 }

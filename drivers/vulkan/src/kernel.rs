@@ -9,6 +9,7 @@ use ash::vk;
 use hedgerow::driver::{ComputeDriver, Dispatch, Form, KernelSource, Ticket};
 
 use crate::belt::Lease;
+use crate::demands::Demands;
 use crate::device::{Deadline, Layouts, STALL, Shared, Vulkan, Which};
 use crate::error::{Result, VulkanError};
 use crate::features::Features;
@@ -22,6 +23,7 @@ pub struct Kernel {
     shared: Arc<Shared>,
     name: String,
     views: usize,
+    demands: Demands,
     pipeline: vk::Pipeline,
     layouts: Layouts,
 }
@@ -69,22 +71,24 @@ impl Shared {
             )));
         }
         let pipeline = source.forms.iter().find_map(|form| match form {
-            Form::Spirv(code) => Some(self.pipeline(source, code.code(), code.entry())),
+            Form::Spirv(code) => Some(
+                self.pipeline(source, code.code(), code.entry())
+                    .map(|pipeline| (pipeline, Demands::default())),
+            ),
             #[cfg(feature = "wgsl")]
             Form::Wgsl(code) => Some(
-                crate::wgsl::compile(&self.features, source, code.code(), code.entry())
-                    .and_then(|words| self.pipeline(source, &words, code.entry())),
+                crate::wgsl::compile(&self.features, source, code.code(), code.entry()).and_then(
+                    |(words, demands)| Ok((self.pipeline(source, &words, code.entry())?, demands)),
+                ),
             ),
             _ => None,
         });
-        let (pipeline, layouts) = pipeline.ok_or_else(|| VulkanError::NoForm {
-            name: source.name.to_owned(),
-            wgsl: if cfg!(feature = "wgsl") { ", wgsl" } else { "" },
-        })??;
+        let ((pipeline, layouts), demands) = pipeline.ok_or_else(|| no_form(source))??;
         Ok(Kernel {
             shared: Arc::clone(self),
             name: source.name.to_owned(),
             views: source.views,
+            demands,
             pipeline,
             layouts,
         })
@@ -119,6 +123,7 @@ impl Shared {
         if bytes > limit {
             return Err(VulkanError::TooLarge { what: "a kernel's parameters", bytes, limit });
         }
+        kernel.demands.check(&kernel.name, dispatch)?;
         let mut block = Vec::with_capacity(layout::block_bytes(dispatch));
         layout::encode(dispatch, &mut block);
         // Never empty: a descriptor needs a window. The belt's atoms are padding enough.
@@ -172,6 +177,22 @@ impl Shared {
         }
         state.touch(raw, Which::Records, lease, ticket.value);
         Ok(ticket)
+    }
+}
+
+/// The error for a source without a form for this driver.
+fn no_form(source: &KernelSource<'_>) -> VulkanError {
+    let names: Vec<_> = source.forms.iter().map(|form| format!("{form:?}")).collect();
+    VulkanError::NoForm {
+        name: source.name.to_owned(),
+        forms: if names.is_empty() { String::from("none") } else { names.join(", ") },
+        takes: if cfg!(feature = "wgsl") {
+            "the driver takes Spirv and Wgsl"
+        } else if source.forms.iter().any(|form| matches!(form, Form::Wgsl(_))) {
+            "enable the feature `wgsl` of hedgerow-vulkan"
+        } else {
+            "the driver takes Spirv, and Wgsl with the feature `wgsl` of hedgerow-vulkan"
+        },
     }
 }
 

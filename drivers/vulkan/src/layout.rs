@@ -51,6 +51,21 @@
 //! }
 //! ```
 //!
+//! What the text says is checked. Loading refuses it where it binds another number of views than
+//! [`KernelSource::views`], or where binding 0 is no struct that starts with `views: array<View, N>`. A
+//! launch is refused, and nothing runs, where
+//!
+//! * the parameters have another size than the struct has behind `views` (with or without the padding at its
+//!   end; at least that size where it ends with an array without a length);
+//! * a binding consists of floats, and the view's elements are not whole floats;
+//! * the kernel writes words, the view's elements are not whole words, and
+//!   [`KernelSource::granule`] is smaller than a word.
+//!
+//! Of SPIR-V none of this is known: there it is the author's promise.
+//!
+//! [`KernelSource::views`]: hedgerow::driver::KernelSource::views
+//! [`KernelSource::granule`]: hedgerow::driver::KernelSource::granule
+//!
 //! # In GLSL
 //!
 //! ```glsl
@@ -69,9 +84,18 @@ use hedgerow::driver::{Binding, Dispatch};
 use hedgerow::region::MAX_RANK;
 use hedgerow::tree::Mode;
 
-/// The WGSL text of `View`, and of `view_byte(view, id)`: the byte of the view's window where the element
-/// for an invocation starts (up to three axes). It expects binding 0 to be named `call`.
-pub const WGSL: &str = "
+/// [`layout::WGSL`](crate::layout::WGSL) as a literal, for `concat!`: it makes sources that are constants.
+///
+/// ```
+/// const FILL: &str = concat!(
+///     hedgerow_vulkan::wgsl_prelude!(),
+///     "struct Call { views: array<View, 1>, value: f32 }"
+/// );
+/// ```
+#[macro_export]
+macro_rules! wgsl_prelude {
+    () => {
+        "
 struct View {
     rank: u32,
     origin: u32,
@@ -88,7 +112,14 @@ fn view_byte(view: u32, id: vec3<u32>) -> u32 {
         + id.y * bitcast<u32>(call.views[view].stride[1])
         + id.z * bitcast<u32>(call.views[view].stride[2]);
 }
-";
+"
+    };
+}
+
+/// The WGSL text of `View`, and of `view_byte(view, id)`: the byte of the view's window where the element
+/// for an invocation starts (up to three axes). It expects binding 0 to be named `call`. As a literal, it is
+/// [`wgsl_prelude!`](crate::wgsl_prelude).
+pub const WGSL: &str = wgsl_prelude!();
 
 /// Bytes of one view record.
 pub const RECORD: usize = 128;

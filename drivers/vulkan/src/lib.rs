@@ -1,18 +1,68 @@
 //! The raw Vulkan driver of [`hedgerow`]: Vulkan 1.2 with timeline semaphores, by `ash` and
 //! `gpu-allocator`.
 //!
-//! ```no_run
-//! use hedgerow::driver::{Contents, DeviceDriver};
-//! use hedgerow_vulkan::Vulkan;
+//! A kernel, in Rust for drivers on the host and in WGSL for this one, on a crop of an image:
 //!
-//! # fn main() -> Result<(), hedgerow_vulkan::VulkanError> {
+//! ```no_run
+//! use hedgerow::driver::{ComputeDriver, DeviceCode, Form, HostCall, KernelError, KernelSource};
+//! use hedgerow::{Shape, Tree};
+//! use hedgerow_vulkan::{Vulkan, wgsl_prelude};
+//!
+//! fn amplify(call: &HostCall<'_>) -> Result<(), KernelError> {
+//!     let image = call.view::<f32>(0)?;
+//!     let gain: f32 = call.params()?;
+//!     image.for_each(|at: [i32; 2]| {
+//!         if let Some(value) = image.get(at) {
+//!             image.set(at, gain * value);
+//!         }
+//!     });
+//!     Ok(())
+//! }
+//!
+//! // Binding 0 has a record for each view, then the parameters; bindings from 1 on are the views.
+//! const WGSL: &str = concat!(
+//!     wgsl_prelude!(),
+//!     "
+//!     struct Call { views: array<View, 1>, gain: f32 }
+//!     @group(0) @binding(0) var<storage, read> call: Call;
+//!     @group(0) @binding(1) var<storage, read_write> image: array<f32>;
+//!     @compute @workgroup_size(8, 8)
+//!     fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+//!         let extent = call.views[0].extent;
+//!         if (id.x >= extent[0] || id.y >= extent[1] || id.z >= extent[2]) { return; }
+//!         image[view_byte(0u, id) / 4u] *= call.gain;
+//!     }"
+//! );
+//!
+//! static AMPLIFY: KernelSource<'static> = KernelSource {
+//!     name: "amplify",
+//!     views: 1,
+//!     workgroup: [8, 8, 1],
+//!     granule: 4, // WGSL writes words
+//!     // SAFETY: it returns outside the extents, touches its view where `view_byte` says, and ends.
+//!     forms: &[Form::Host(amplify), Form::Wgsl(unsafe { DeviceCode::new(WGSL, "main") })],
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let gpu = Vulkan::open("")?; // the best device, or what HEDGEROW_VULKAN_DEVICE says
-//! println!("{}, unified: {}", gpu.caps().name, gpu.caps().unified);
-//! let memory = gpu.allocate(1 << 20, Contents::Zeroed)?;
-//! gpu.wait(memory.ready, std::time::Duration::from_secs(1))?;
+//! let kernel = gpu.load(&AMPLIFY)?; // needs the feature `wgsl`
+//!
+//! let mut image = vec![1.0f32; 640 * 480];
+//! let tree = Tree::over(&mut image, Shape::packed([640, 480]), gpu)?;
+//! let root = tree.root();
+//! kernel.launch((root.crop([100..200, 50..80])?.as_update(),), 3.0f32)?; // the crop alone moves
+//! {
+//!     let seen = root.crop([90..110, 60..61])?.read()?; // waits, and brings what is newer there
+//!     assert_eq!((seen.get([99, 60]), seen.get([100, 60])), (Some(&1.0), Some(&3.0)));
+//! }
+//! drop(root);
+//! tree.close().map_err(|error| error.to_string())?; // brings the rest home
+//! assert_eq!(image[60 * 640 + 150], 3.0);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`layout`] is what kernels see, and what of it is checked.
 //!
 //! # How it works
 //!
@@ -22,7 +72,7 @@
 //! |---|---|
 //! | `device` | opening and closing, the shared state and its lock, [`DeviceDriver`] |
 //! | `adopt`, `interop` | devices that an engine owns, and sharing memory and order with it |
-//! | `kernel`, `wgsl` | SPIR-V and WGSL to pipelines, dispatches, [`ComputeDriver`] |
+//! | `kernel`, `wgsl`, `demands` | SPIR-V and WGSL to pipelines, dispatches and what they refuse, [`ComputeDriver`] |
 //! | [`layout`] | what kernels see of their views |
 //! | `transfer` | uploads, downloads, copies and fills of strided boxes |
 //! | `batch` | recording, submitting, tickets, barriers |
@@ -77,6 +127,7 @@ mod fmt;
 mod adopt;
 mod batch;
 mod belt;
+mod demands;
 mod device;
 mod error;
 mod features;

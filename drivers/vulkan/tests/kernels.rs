@@ -281,6 +281,40 @@ fn refusals() {
             let forms = [Form::Wgsl(unsafe { DeviceCode::new(text.as_str(), "main") })];
             let text = "its workgroup is [8, 4, 1], and stated as [1, 1, 1]";
             refused(gpu.load_kernel(&KernelSource { forms: &forms, ..source }), text);
+            let says = |views: &str, binding: &str, stated: usize, text: &str| {
+                let fill = FILL.replace("array<View, 1>", views).replace("@binding(1)", binding);
+                let wgsl = [layout::WGSL, &fill].concat();
+                // SAFETY: as above.
+                let forms = [Form::Wgsl(unsafe { DeviceCode::new(wgsl.as_str(), "main") })];
+                let workgroup = [8, 4, 1];
+                let source = KernelSource { workgroup, views: stated, forms: &forms, ..source };
+                refused(gpu.load_kernel(&source), text);
+            };
+            let one = "array<View, 1>";
+            let text = "starts with `views: array<View, 1>` for the 1 views stated, and has 2";
+            says("array<View, 2>", "@binding(1)", 1, text);
+            let text = "starts with `views: array<View, 2>` for the 2 views stated, and has 1";
+            says(one, "@binding(1)", 2, text);
+            let text = "start at byte 128 of binding 0, and `other` is at 256";
+            says("array<View, 1>, @align(256) other: u32", "@binding(1)", 1, text);
+            let text = "
+                struct Call { views: array<vec4<u32>, 1> }
+                @group(0) @binding(0) var<storage, read> call: Call;
+                @compute @workgroup_size(1) fn main() {}";
+            // SAFETY: as above.
+            let forms = [Form::Wgsl(unsafe { DeviceCode::new(text, "main") })];
+            let other = KernelSource { forms: &forms, ..source };
+            refused(gpu.load_kernel(&other), "its first array has elements of 16 bytes");
+            let text = "binds view 1 at binding 2, and states 1 views";
+            says(one, "@binding(2)", 1, text);
+            let text = "binds 1 views and states 2: group 0 has no binding 2";
+            says("array<View, 2>", "@binding(1)", 2, text);
+            says(
+                one,
+                "@binding(1) var<uniform> more: vec4<u32>; @group(0) @binding(2)",
+                1,
+                "`more` is no storage",
+            );
         }
         let kernel = load(gpu, FILL, "main", 1, [8, 4, 1]).expect("loads");
         let none = Dispatch { views: &[], params: &[], groups: [1; 3] };
@@ -297,4 +331,214 @@ fn refusals() {
         };
         assert_eq!(error.kind(), ErrorKind::TooLarge);
     });
+}
+
+/// What has no form for this driver says what it has, and what to do.
+#[test]
+fn no_form() {
+    fn nothing(_: &hedgerow::driver::HostCall<'_>) -> Result<(), hedgerow::driver::KernelError> {
+        Ok(())
+    }
+    on_all(|gpu| {
+        let refused = |forms: &[Form<'_>]| {
+            let source = KernelSource { name: "f", views: 1, workgroup: [1; 3], granule: 4, forms };
+            gpu.load_kernel(&source).expect_err("refused")
+        };
+        // SAFETY: refused code never runs.
+        let ptx = Form::Ptx(unsafe { DeviceCode::new("", "main") });
+        let error = refused(&[Form::Host(nothing), ptx]);
+        assert!(error.to_string().contains("it has Host, Ptx; "), "{error}");
+        assert!(format!("{error:?}").contains("Host, Ptx"), "{error:?}");
+        #[cfg(not(feature = "wgsl"))]
+        {
+            // SAFETY: as above.
+            let wgsl = Form::Wgsl(unsafe { DeviceCode::new("", "main") });
+            let error = refused(&[Form::Host(nothing), wgsl]);
+            let text = "it has Host, Wgsl; enable the feature `wgsl` of hedgerow-vulkan";
+            assert!(error.to_string().ends_with(text), "{error}");
+            assert!(format!("{error:?}").contains("enable the feature `wgsl`"), "{error:?}");
+        }
+    });
+}
+
+#[cfg(feature = "wgsl")]
+mod demands {
+    use super::*;
+
+    /// A kernel on one view that does nothing, from the struct's members behind `views` and the binding.
+    fn kernel(gpu: &Tested, members: &str, binding: &str, granule: u32) -> Kernel {
+        let text = format!(
+            "{}struct Call {{ views: array<View, 1>, {members} }}
+            @group(0) @binding(0) var<storage, read> call: Call;
+            @group(0) @binding(1) var<storage, read_write> image: {binding};
+            @compute @workgroup_size(1) fn main() {{}}",
+            layout::WGSL
+        );
+        // SAFETY: it touches nothing.
+        let forms = [Form::Wgsl(unsafe { DeviceCode::new(text.as_str(), "main") })];
+        let source =
+            KernelSource { name: "k", views: 1, workgroup: [1; 3], granule, forms: &forms };
+        gpu.load_kernel(&source).expect("loads")
+    }
+
+    fn run(
+        gpu: &Tested,
+        kernel: &Kernel,
+        params: &[u8],
+        element: u32,
+        mode: Mode,
+    ) -> Result<(), VulkanError> {
+        let memory = holding(gpu, &[0; 64]);
+        let view = Binding { element, ..view(memory, 0, 0, &[(0, 1, 4)], mode) };
+        let dispatch = Dispatch { views: &[view], params, groups: [1; 3] };
+        // SAFETY: the kernel touches nothing.
+        unsafe { gpu.dispatch(kernel, &dispatch, &[]) }
+            .map(|ticket| gpu.wait(ticket, SECONDS).expect("is done"))
+    }
+
+    #[test]
+    fn params() {
+        let cases: &[(&str, &[usize], &[usize])] = &[
+            ("gain: f32", &[4], &[0, 3, 5, 8]),
+            ("", &[0], &[4]),
+            ("first: u32, high: u32", &[8], &[4, 12]),
+            ("towards: vec3<f32>", &[12, 16], &[0, 8, 13, 20]),
+            ("towards: vec4<f32>, gain: f32", &[20, 32], &[16, 24, 28, 36]),
+            ("matrix: array<array<f32, 3>, 3>", &[36], &[32, 40]),
+            ("gain: f32, taps: array<f32>", &[4, 8, 12, 400], &[0, 3]),
+        ];
+        on_all(|gpu| {
+            for (members, right, wrong) in cases {
+                let kernel = kernel(gpu, members, "array<u32>", 4);
+                for len in *right {
+                    let ran = run(gpu, &kernel, &vec![0; *len], 4, Mode::Read);
+                    assert!(ran.is_ok(), "{members}, {len}: {ran:?}");
+                }
+                for len in *wrong {
+                    let error = run(gpu, &kernel, &vec![0; *len], 4, Mode::Read);
+                    let error = error.expect_err("refused");
+                    let VulkanError::Params { name, expected, given, .. } = &error else {
+                        panic!("{members}, {len}: {error}");
+                    };
+                    assert_eq!((name.as_str(), *expected, *given), ("k", right[0], *len));
+                }
+            }
+            let gain = kernel(gpu, "gain: f32", "array<f32>", 4);
+            let error = run(gpu, &gain, &3f64.to_ne_bytes(), 4, Mode::Update).expect_err("refused");
+            let text = "kernel \"k\" takes 4 bytes of parameters, and was given 8";
+            assert_eq!(error.to_string(), text);
+        });
+    }
+
+    #[test]
+    fn elements() {
+        on_all(|gpu| {
+            for binding in ["array<f32>", "array<vec4<f32>>", "array<mat2x2<f32>>"] {
+                let kernel = kernel(gpu, "", binding, 4);
+                for element in [4, 8, 12] {
+                    assert!(run(gpu, &kernel, &[], element, Mode::Update).is_ok());
+                }
+                let error = run(gpu, &kernel, &[], 2, Mode::Read).expect_err("refused");
+                let text =
+                    "kernel \"k\" binds view 0 as floats of 4 bytes, and was given elements of 2";
+                assert_eq!(error.to_string(), text);
+                assert!(matches!(
+                    error,
+                    VulkanError::Element { view: 0, element: 2, width: 4, .. }
+                ));
+            }
+            // Words of smaller elements.
+            let kernel = kernel(gpu, "", "array<u32>", 4);
+            for element in [1, 2, 3, 4] {
+                assert!(run(gpu, &kernel, &[], element, Mode::Update).is_ok());
+            }
+        });
+    }
+
+    #[test]
+    fn granule() {
+        on_all(|gpu| {
+            for granule in [1, 2] {
+                let kernel = kernel(gpu, "", "array<atomic<u32>>", granule);
+                for mode in [Mode::Overwrite, Mode::Update] {
+                    let error = run(gpu, &kernel, &[], 2, mode).expect_err("refused");
+                    assert!(matches!(error, VulkanError::Granule { view: 0, element: 2, .. }));
+                    assert!(error.to_string().ends_with("state `granule: 4`"), "{error}");
+                    assert!(run(gpu, &kernel, &[], 8, mode).is_ok());
+                }
+                assert!(run(gpu, &kernel, &[], 2, Mode::Read).is_ok());
+            }
+        });
+    }
+
+    /// Entry points of one text may take different views; one need not look at all of its own.
+    #[test]
+    fn several_entry_points() {
+        let text = concat!(
+            hedgerow_vulkan::wgsl_prelude!(),
+            "struct One { views: array<View, 1>, gain: f32 }
+            struct Two { views: array<View, 2> }
+            @group(0) @binding(0) var<storage, read> call: One;
+            @group(0) @binding(0) var<storage, read> two: Two;
+            @group(0) @binding(1) var<storage, read_write> a: array<u32>;
+            @group(0) @binding(2) var<storage, read_write> b: array<u32>;
+            @compute @workgroup_size(1) fn first() { a[0] = u32(call.gain); }
+            @compute @workgroup_size(1) fn second() { b[0] = two.views[0].rank; }"
+        );
+        on_all(|gpu| {
+            let load = |entry, views| {
+                // SAFETY: it never runs.
+                let forms = [Form::Wgsl(unsafe { DeviceCode::new(text, entry) })];
+                let (workgroup, granule) = ([1; 3], 4);
+                let forms = &forms;
+                gpu.load_kernel(&KernelSource { name: "k", views, workgroup, granule, forms })
+            };
+            assert!(load("first", 1).is_ok());
+            assert!(load("second", 2).is_ok());
+            assert!(load("first", 2).is_err());
+            assert!(load("second", 1).is_err());
+        });
+    }
+
+    static AMPLIFY: KernelSource<'static> = KernelSource {
+        name: "amplify",
+        views: 1,
+        workgroup: [64, 1, 1],
+        granule: 4,
+        // SAFETY: it touches its view where `view_byte` says, and ends.
+        forms: &[Form::Wgsl(unsafe { DeviceCode::new(AMPLIFY_WGSL, "main") })],
+    };
+    const AMPLIFY_WGSL: &str = concat!(
+        hedgerow_vulkan::wgsl_prelude!(),
+        "struct Call { views: array<View, 1>, gain: f32 }
+        @group(0) @binding(0) var<storage, read> call: Call;
+        @group(0) @binding(1) var<storage, read_write> image: array<f32>;
+        @compute @workgroup_size(64)
+        fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x >= call.views[0].extent[0]) { return; }
+            image[view_byte(0u, id) / 4u] *= call.gain;
+        }"
+    );
+
+    /// A source that is a static, on a tree; parameters of another size leave everything as it was.
+    #[test]
+    fn a_static_source() {
+        use hedgerow::{Shape, Tree};
+
+        assert!(AMPLIFY_WGSL.starts_with(layout::WGSL));
+        on_all(|gpu| {
+            let kernel = gpu.load(&AMPLIFY).expect("loads");
+            let mut image = vec![1f32; 100];
+            let tree =
+                Tree::over(&mut image, Shape::packed([100, 1]), gpu.gpu.clone()).expect("opens");
+            let view = tree.root().crop([10..90, 0..1]).expect("is inside");
+            assert!(kernel.launch((view.as_update(),), 3f64).is_err());
+            assert!(kernel.launch((view.as_update(),), ()).is_err());
+            kernel.launch((view.as_update(),), 3f32).expect("launches");
+            drop(view);
+            tree.close().expect("closes");
+            let expected = |i| if (10..90).contains(&i) { 3.0 } else { 1.0 };
+            assert!(image.iter().enumerate().all(|(i, value)| *value == expected(i)));
+        });
+    }
 }
