@@ -1,5 +1,7 @@
 //! A device's memory taken away while another call reads it: the call is in the way.
 
+#![allow(clippy::single_range_in_vec_init)] // a crop of one axis
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -136,7 +136,7 @@ fn forged_tickets() {
     let gpu = Host::new();
     let mut pixels = vec![0i32; 64];
     let tree = Tree::over(&mut pixels, Shape::packed([8, 8]), &gpu).unwrap();
-    assert!(!matches!(tree.poll(0, Ticket { lane: 77, value: 0 }), Err(_)));
+    assert!(tree.poll(0, Ticket { lane: 77, value: 0 }).is_ok());
     for lane in [4, 5, 6, 7, 200, 255] {
         let access = tree.root().on_device(0, Mode::Update).unwrap();
         access.end_with(Ticket { lane, value: 1 });
