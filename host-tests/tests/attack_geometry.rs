@@ -120,7 +120,8 @@ fn use_it<T: Element>(
     }
     match random.below(14) {
         0 => drop(view.read().map(|guard| {
-            let _ = (guard.as_slice().map(<[T]>::len), guard.rows().take(3).count());
+            let _ =
+                (guard.as_slice().map(<[T]>::len), guard.rows().map(|rows| rows.take(3).count()));
             let at = [pick(random, &COORDS); 2];
             let _ = (
                 guard.get(at),
@@ -135,7 +136,7 @@ fn use_it<T: Element>(
             if guard.region().volume() < 100_000 {
                 guard.fill(value);
                 guard.fill_with(|_: [i32; 2]| value);
-                for row in guard.rows_mut() {
+                for row in guard.rows_mut().into_iter().flatten() {
                     row.fill(value);
                 }
             }

@@ -1,5 +1,8 @@
 //! What a Vulkan device must refuse, and closing it at odd moments. Skipped where there is none.
 
+#![allow(clippy::single_range_in_vec_init)] // a crop of one axis
+#![allow(clippy::result_large_err)] // errors name their numbers
+
 use std::time::Duration;
 
 use hedgerow::driver::middleware::Fault;
