@@ -409,7 +409,7 @@ fn assert_all_free<C: hedgerow::capacity::Capacity>(tree: &Tree<C>) {
 /// I9: two writers of one byte are never at it at once; who comes second hears so, and who comes alone gets in.
 #[test]
 fn two_writers() {
-    explore("two writers", 2, || {
+    explore("two writers", 3, || {
         let (gpu, tree) = tree::<Few>(&[0; 3]);
         let writers = [0..2, 1..3].map(|range| {
             let (gpu, tree) = (gpu.clone(), tree.clone());
@@ -451,7 +451,7 @@ fn readers_and_a_writer() {
 /// Rule 10: a dropped guard's slot comes free, and only once: freed again, it would be another's.
 #[test]
 fn a_slot_comes_free_once() {
-    explore("a slot comes free once", 3, || {
+    explore("a slot comes free once", 6, || {
         let (gpu, tree) = tree::<One>(&[0]);
         let other = {
             let (gpu, tree) = (gpu.clone(), tree.clone());
@@ -471,7 +471,7 @@ fn a_slot_comes_free_once() {
 /// Rule 10, for views: the node of a dropped view comes free, and only once.
 #[test]
 fn a_node_comes_free_once() {
-    explore("a node comes free once", 3, || {
+    explore("a node comes free once", 6, || {
         let (_, tree) = tree::<One>(&[0; 2]);
         let other = {
             let tree = tree.clone();
@@ -515,7 +515,7 @@ fn a_guard_waits_for_its_own_bytes() {
 /// Rule 1: a launch and a guard on the same bytes: one after the other, whichever way round.
 #[test]
 fn a_launch_beside_a_guard() {
-    explore("a launch beside a guard", 2, || {
+    explore("a launch beside a guard", 3, || {
         let (gpu, tree) = tree::<Few>(&[1; 2]);
         let launch = {
             let tree = tree.clone();
@@ -534,7 +534,7 @@ fn a_launch_beside_a_guard() {
 /// Rule 1: launches over the same two trees in opposite order neither lock each other out for ever, nor mix.
 #[test]
 fn launches_in_opposite_order() {
-    explore("launches in opposite order", 2, || {
+    explore("launches in opposite order", 5, || {
         let (gpu, [a, b]) = trees::<Few, 2>([&[1], &[2]]);
         let other = {
             let (a, b) = (a.clone(), b.clone());
@@ -553,7 +553,7 @@ fn launches_in_opposite_order() {
 /// Rule 1: a launch takes all of its trees or none, whatever comes and goes beside it.
 #[test]
 fn a_launch_takes_all_or_none() {
-    explore("a launch takes all or none", 2, || {
+    explore("a launch takes all or none", 5, || {
         let (gpu, [a, b]) = trees::<Few, 2>([&[1], &[2]]);
         let other = {
             let (gpu, a) = (gpu.clone(), a.clone());
@@ -575,7 +575,7 @@ fn a_launch_takes_all_or_none() {
 /// I4: what two readers want at once is moved once, and is there for both.
 #[test]
 fn two_readers_of_what_is_stale() {
-    explore("two readers of what is stale", 2, || {
+    explore("two readers of what is stale", 3, || {
         let (gpu, tree) = tree::<Few>(&[0; 2]);
         tree.root().fill_on(0, 7).unwrap();
         let other = {
@@ -591,7 +591,7 @@ fn two_readers_of_what_is_stale() {
 /// I1: two launches that both find no device memory allocate it once.
 #[test]
 fn the_first_use_allocates_once() {
-    explore("the first use allocates once", 2, || {
+    explore("the first use allocates once", 3, || {
         let (gpu, tree) = tree::<Few>(&[0; 2]);
         let other = {
             let tree = tree.clone();
@@ -610,7 +610,7 @@ fn the_first_use_allocates_once() {
 /// not lost.
 #[test]
 fn an_eviction_beside_a_launch() {
-    explore("an eviction beside a launch", 2, || {
+    explore("an eviction beside a launch", 3, || {
         let (gpu, tree) = tree::<Few>(&[1; 2]);
         part(&tree.root(), 1..2).fill_on(0, 5).unwrap();
         let launch = {
@@ -632,7 +632,7 @@ fn an_eviction_beside_a_launch() {
 /// I6: work that a driver refuses leaves everything as it was, for those too who waited for it.
 #[test]
 fn refused_work_beside_a_guard() {
-    explore("refused work beside a guard", 2, || {
+    explore("refused work beside a guard", 6, || {
         let (gpu, tree) = tree::<Few>(&[1; 2]);
         gpu.queue.lock().unwrap().refuse = 1;
         let launch = {
@@ -654,7 +654,7 @@ fn refused_work_beside_a_guard() {
 /// neither. What else only it held is told of once; the host's is left.
 #[test]
 fn a_loss_beside_a_launch() {
-    explore("a loss beside a launch", 2, || {
+    explore("a loss beside a launch", 6, || {
         let (gpu, tree) = tree::<Few>(&[1; 3]);
         part(&tree.root(), 1..2).fill_on(0, 5).unwrap();
         let launch = {
