@@ -227,9 +227,10 @@ fn hammer<C: hedgerow::capacity::Capacity>(
     let kernels: Vec<_> =
         gpus.iter().map(|gpu| [stamp, count, look].map(|kernel| load(gpu, kernel))).collect();
     std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         for (thread, own) in steps.iter().enumerate() {
             let (stop, stamps, kernels) = (&stop, &stamps, &kernels);
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (thread as u64 + 1));
                 let rows = HIGH / THREADS as i32;
                 while !stop.load(Relaxed) {
@@ -247,7 +248,7 @@ fn hammer<C: hedgerow::capacity::Capacity>(
                     done[op].fetch_add(u64::from(went), Relaxed);
                     own.fetch_add(1, Relaxed);
                 }
-            });
+            }));
         }
         let end = Instant::now() + time;
         let mut seen = [(0, Instant::now()); THREADS];
@@ -265,6 +266,10 @@ fn hammer<C: hedgerow::capacity::Capacity>(
             }
         }
         stop.store(true, Relaxed);
+        // A sanitizer knows of joins, and nothing of how a scope ends.
+        for thread in threads {
+            thread.join().expect("no thread failed");
+        }
     });
     tree.check().expect("in order");
     assert_eq!((tree.live_accesses(), tree.live_views()), (0, 0));
@@ -335,12 +340,14 @@ mod planted {
         let base = storage.as_mut_ptr().expose_provenance();
         let tree = Tree::over(&mut storage, Shape::packed([64]), &gpu).expect("a tree");
         std::thread::scope(|scope| {
-            scope.spawn(|| tree.root().update().expect("alone").fill(1));
-            scope.spawn(move || {
+            let holder = scope.spawn(|| tree.root().update().expect("alone").fill(1));
+            let other = scope.spawn(move || {
                 let element = core::ptr::with_exposed_provenance_mut::<u32>(base);
                 // SAFETY: none, on purpose: another thread writes there. The memory outlives the scope.
                 unsafe { element.write_volatile(2) }
             });
+            holder.join().expect("joined");
+            other.join().expect("joined");
         });
     }
 
