@@ -17,6 +17,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use hedgerow::driver::{
     Allocation, Caps, Contents, CopyBox, Device, DeviceDriver, DriverError, DriverId, DropError,
@@ -272,9 +273,14 @@ unsafe impl DeviceDriver for Later {
         })
     }
 
+    /// What is submitted runs: all of it, now.
     fn flush(&self) -> Result<(), HostError> {
         self.called();
-        self.inner.flush()
+        self.inner.flush()?;
+        let mut queue = self.queue.lock().unwrap();
+        let all: Vec<_> = queue.waiting.iter().map(|op| op.ticket).collect();
+        self.run_all(&mut queue, &all);
+        Ok(())
     }
 
     fn poll(&self, ticket: Ticket) -> Result<bool, HostError> {
@@ -527,6 +533,34 @@ fn a_launch_beside_a_guard() {
         let seen = read(&gpu, &tree.root()).unwrap();
         let expected: &[[u8; 2]] = if refused { &[[1, 2]] } else { &[[7, 8], [7, 7]] };
         assert!(expected.contains(&[seen[0], seen[1]]), "{seen:?}, refused: {refused}");
+        assert_all_free(&tree);
+    });
+}
+
+/// A guard that is opened by polling has its bytes from the start: others are refused, and do not wait for one who
+/// polls when he likes.
+#[test]
+fn a_polled_guard_beside_a_writer() {
+    explore("a polled guard beside a writer", 3, || {
+        let (gpu, tree) = tree::<Few>(&[0; 2]);
+        tree.root().fill_on(0, 7).unwrap();
+        let other = {
+            let (gpu, tree) = (gpu.clone(), tree.clone());
+            spawn(move || try_to_increment(&gpu, &tree.root()))
+        };
+        let begun = tree.root().begin_update();
+        let polled = u8::from(!is_busy(&begun.as_ref().map(drop).map_err(Clone::clone)));
+        if let Ok(mut pending) = begun {
+            loop {
+                match pending.poll().unwrap() {
+                    Poll::Ready(mut guard) => break increment(&gpu, &mut guard),
+                    Poll::Pending => thread::yield_now(),
+                }
+            }
+        }
+        let wrote = u8::from(other.join().unwrap());
+        assert!(polled + wrote > 0, "both were refused");
+        assert_eq!(read(&gpu, &tree.root()).unwrap(), [7 + polled + wrote; 2]);
         assert_all_free(&tree);
     });
 }
