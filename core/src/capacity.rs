@@ -6,13 +6,17 @@
 use crate::driver::CopyBox;
 use crate::tree::{Access, Node, Work};
 
-/// What a dropped view or guard sets. A model checker brings its own.
+// What a dropped view or guard sets, and the fence that orders it. A model checker brings its own.
 #[cfg(not(hedgerow_loom))]
 #[doc(hidden)]
 pub use core::sync::atomic::AtomicBool as Flag;
+#[cfg(not(hedgerow_loom))]
+pub(crate) use core::sync::atomic::fence;
 #[cfg(hedgerow_loom)]
 #[doc(hidden)]
 pub use loom::sync::atomic::AtomicBool as Flag;
+#[cfg(hedgerow_loom)]
+pub(crate) use loom::sync::atomic::fence;
 
 mod sealed {
     pub trait Sealed {}
