@@ -70,7 +70,7 @@ pub(crate) fn thread_sanitizer(run: &mut RowRun) {
 /// The `asan` row.
 pub(crate) fn address_sanitizer(run: &mut RowRun) {
     if !sees(run, ASAN, "overflow", "AddressSanitizer: heap-buffer-overflow", "planted::overflow")
-        || !sees(run, ASAN, "leak", "LeakSanitizer: detected memory leaks", "planted::leak")
+        || !sees(run, ASAN, "leak", "LeakSanitizer: detected memory leaks", "Heap>::take")
     {
         return;
     }
@@ -94,7 +94,7 @@ pub(crate) fn address_sanitizer(run: &mut RowRun) {
     }
 }
 
-/// Whether a sanitizer reports a planted mistake, and where it is.
+/// Whether a sanitizer reports a planted mistake, and where it is (of a leak: where the memory came from).
 fn sees(run: &mut RowRun, build: Build, mistake: &str, report: &str, place: &str) -> bool {
     let mut cargo = build.test(&STRESS);
     cargo.env("HEDGEROW_PLANTED", mistake);

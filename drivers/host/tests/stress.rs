@@ -318,7 +318,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Mistakes on purpose, each through the tree or the driver: whoever does not see these sees nothing.
+/// Mistakes on purpose, each through the tree or the driver: whoever does not see these sees nothing. Not inlined,
+/// so that reports have their names.
 mod planted {
     use super::*;
 
@@ -334,6 +335,7 @@ mod planted {
     }
 
     /// Writes elements behind the back of whoever holds their guard.
+    #[inline(never)]
     fn race() {
         let gpu = Host::new();
         let mut storage = vec![0u32; 64];
@@ -352,6 +354,7 @@ mod planted {
     }
 
     /// Uploads a byte more than there are.
+    #[inline(never)]
     fn overflow() {
         let gpu = Host::new();
         let memory = gpu.allocate(64, Contents::Zeroed).expect("memory").memory;
@@ -364,12 +367,13 @@ mod planted {
 
     /// Forgets a device with memory allocated.
     fn leak() {
-        let forget = || {
-            let gpu = Host::new();
-            gpu.allocate(64, Contents::Zeroed).expect("memory");
-            std::mem::forget(gpu);
-        };
         // On a stack of its own, on which no pointer is left.
         std::thread::spawn(forget).join().expect("joined");
+    }
+
+    fn forget() {
+        let gpu = Host::new();
+        gpu.allocate(64, Contents::Zeroed).expect("memory");
+        std::mem::forget(gpu);
     }
 }
