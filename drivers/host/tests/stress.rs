@@ -358,7 +358,7 @@ mod planted {
     fn overflow() {
         let gpu = Host::new();
         let memory = gpu.allocate(64, Contents::Zeroed).expect("memory").memory;
-        let bytes = vec![1u8; 32];
+        let bytes: Box<[u8]> = Box::new([1; 32]);
         // SAFETY: none, on purpose: the source ends a byte before the box does.
         let uploaded =
             unsafe { gpu.upload(bytes.as_ptr(), memory, &[CopyBox::flat(0, 0, 33)], &[]) };
