@@ -327,14 +327,14 @@ type Outcome = Result<(), Error<HostError>>;
 /// in every run of a model.
 fn trees<C: Capacity, const N: usize>(contents: [&[u8]; N]) -> (Arc<Later>, Arc<[Tree<C>; N]>) {
     let storage = contents.map(Box::<[u8]>::from);
-    let home = |bytes: &Box<[u8]>| Home {
+    let home = |bytes: &[u8]| Home {
         base: bytes.as_ptr().addr(),
         bytes: bytes.iter().map(|_| UnsafeCell::new(())).collect(),
     };
     let gpu = Arc::new(Later {
         inner: Host::new(),
         queue: Mutex::default(),
-        homes: storage.iter().map(home).collect(),
+        homes: storage.iter().map(|bytes| home(bytes)).collect(),
         calls: loom::sync::atomic::AtomicUsize::new(0),
     });
     let trees = storage.map(|storage| {
