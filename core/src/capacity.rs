@@ -3,10 +3,20 @@
 //! One type parameter of a tree says it all: a preset, or a type of one's own made by [`capacity!`](crate::capacity!).
 //! It does not appear in the types of views and guards.
 
-use core::sync::atomic::AtomicBool;
-
 use crate::driver::CopyBox;
 use crate::tree::{Access, Node, Work};
+
+// What a dropped view or guard sets, and the fence that orders it. A model checker brings its own.
+#[cfg(not(hedgerow_loom))]
+#[doc(hidden)]
+pub use core::sync::atomic::AtomicBool as Flag;
+#[cfg(not(hedgerow_loom))]
+pub(crate) use core::sync::atomic::fence;
+#[cfg(hedgerow_loom)]
+#[doc(hidden)]
+pub use loom::sync::atomic::AtomicBool as Flag;
+#[cfg(hedgerow_loom)]
+pub(crate) use loom::sync::atomic::fence;
 
 mod sealed {
     pub trait Sealed {}
@@ -47,11 +57,11 @@ pub trait Capacity: 'static {
     /// Nodes.
     type Nodes: Array<Node>;
     /// A flag for each node.
-    type NodeFlags: Array<AtomicBool>;
+    type NodeFlags: Array<Flag>;
     /// Guards and launches under way.
     type Accesses: Array<Access>;
     /// A flag for each access.
-    type AccessFlags: Array<AtomicBool>;
+    type AccessFlags: Array<Flag>;
     /// Device work in flight.
     type Work: Array<Work>;
     /// One thing for each device.
@@ -100,9 +110,9 @@ macro_rules! capacity {
             type Words = [u32; $words * ($devices + 2)];
             type Cuts = [i32; $cuts * $crate::region::MAX_RANK];
             type Nodes = [$crate::tree::Node; $nodes];
-            type NodeFlags = [::core::sync::atomic::AtomicBool; $nodes];
+            type NodeFlags = [$crate::capacity::Flag; $nodes];
             type Accesses = [$crate::tree::Access; $guards];
-            type AccessFlags = [::core::sync::atomic::AtomicBool; $guards];
+            type AccessFlags = [$crate::capacity::Flag; $guards];
             // More entries than lanes, so that two can always become one.
             type Work = [$crate::tree::Work; $guards + $crate::driver::MAX_LANES * $devices];
             type Devices<X: Send + Sync> = [X; $devices];

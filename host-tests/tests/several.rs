@@ -350,3 +350,40 @@ fn a_drop_brings_home_what_the_others_hold() {
     assert_eq!((told.region, told.bytes), (region(0..8, 0..2), 64));
     assert_eq!(gpus[1].inner().take_drop_error(), None);
 }
+
+/// A ticket is its device's own: what one device has copied into storage is nothing for another to wait for. (The
+/// host driver refuses tickets of which it has never heard.)
+#[test]
+fn tickets_stay_with_their_device() {
+    let gpus = hosts::<2>(false);
+    let tree = builder(&gpus).owned::<i32>(shape()).unwrap();
+    let write = kernels(&gpus, 1, stamp);
+    let mut written = 0;
+    let mut fill = || {
+        written += 1;
+        for _ in 0..20 {
+            write[0].launch((rows(&tree, 0, 4).as_overwrite(),), written).unwrap();
+        }
+        write[1].launch((rows(&tree, 4, 8).as_overwrite(),), written).unwrap();
+        written
+    };
+    let check = |at: [i32; 2], found: i32, p: i32| assert_eq!(found, stamped(at[0], at[1], p));
+    let ends = [[7, 0], [0, 7]];
+    let p = fill();
+    let guard = tree.root().read().unwrap();
+    ends.iter().for_each(|at| check(*at, guard[*at], p));
+    drop(guard);
+    let p = fill();
+    let mut pending = tree.root().begin_read().unwrap();
+    let std::task::Poll::Ready(guard) = pending.poll().unwrap() else { panic!("all is done") };
+    ends.iter().for_each(|at| check(*at, guard[*at], p));
+    drop(guard);
+    // The other way round: fetched for a device, from all places.
+    for gpu in [0, 1] {
+        fill();
+        tree.root().prefetch(gpu).unwrap();
+    }
+    fill();
+    tree.evict(1).unwrap();
+    tree.sync().unwrap();
+}

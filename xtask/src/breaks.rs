@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::checkers;
 use crate::run::{Ended, RowRun, libtest_counts};
 
 /// A test that takes longer hangs. The slowest takes a few seconds.
@@ -20,7 +21,7 @@ const HANG_LIMIT: Duration = Duration::from_secs(15);
 /// The first build has every dependency to compile.
 const BUILD_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// Whoever writes a patch tries that alone: a part of its name.
+/// Whoever writes a patch tries that alone: a part of its name, or of a test that it names.
 const ONLY: &str = "HEDGEROW_BREAKS";
 
 /// How many invariants the design has. Each must have a patch.
@@ -59,6 +60,8 @@ enum Test {
     Conformance { row: String, filter: String },
     /// Tests of a package: of its library, or of one file of its `tests`.
     Cargo { package: String, target: String, filter: String },
+    /// Trees shared by threads, under the model checker.
+    Models { filter: String },
 }
 
 /// The row.
@@ -71,7 +74,9 @@ pub(crate) fn check(run: &mut RowRun) {
     run.checked(missing(&breaks));
     if let Ok(part) = std::env::var(ONLY) {
         run.say(&format!("only those named `{part}`, as {ONLY} says"));
-        breaks.retain(|b| b.name.contains(&part));
+        breaks.retain(|b| {
+            b.name.contains(&part) || b.tests.iter().any(|test| test.shown().contains(&part))
+        });
     }
 
     let place = crate::target_dir().join("breaks");
@@ -181,7 +186,10 @@ impl Bench {
             Test::Conformance { .. } => {
                 cargo.args(crate::Profile::Dev.build_args(&["conformance"]))
             }
-            Test::Cargo { .. } => cargo.args(["test", "--quiet", "--no-run"]).args(test.target()),
+            Test::Cargo { .. } | Test::Models { .. } => {
+                test.settings(&mut cargo, &self.target);
+                cargo.args(["test", "--quiet", "--no-run"]).args(test.target())
+            }
         };
         match run.attempt(cargo, BUILD_LIMIT) {
             Ok(Some(Ended { code: Some(0), .. })) => Ok(()),
@@ -202,8 +210,9 @@ impl Bench {
                 self.settings(&mut command);
                 command
             }
-            Test::Cargo { filter, .. } => {
+            Test::Cargo { filter, .. } | Test::Models { filter } => {
                 let mut cargo = self.cargo();
+                test.settings(&mut cargo, &self.target);
                 cargo.arg("test").args(test.target()).arg(filter);
                 cargo
             }
@@ -242,8 +251,10 @@ impl Test {
                 let (package, target, filter) = (own(package), own(target), own(filter));
                 Ok(Self::Cargo { package, target, filter })
             }
+            ["models", filter] => Ok(Self::Models { filter: own(filter) }),
             _ => Err(format!(
-                "`test: {text}` is neither `conformance ROW FILTER` nor `cargo PACKAGE TARGET FILTER`"
+                "`test: {text}` is neither `conformance ROW FILTER`, `cargo PACKAGE TARGET FILTER` nor \
+                 `models FILTER`"
             )),
         }
     }
@@ -252,6 +263,14 @@ impl Test {
         match self {
             Self::Conformance { row, filter } => format!("conformance {row} {filter}"),
             Self::Cargo { package, target, filter } => format!("{package} {target} {filter}"),
+            Self::Models { filter } => format!("models {filter}"),
+        }
+    }
+
+    /// What cargo needs in its environment beyond what is the same for all.
+    fn settings(&self, cargo: &mut Command, target: &Path) {
+        if let Self::Models { .. } = self {
+            checkers::models_settings(cargo, target);
         }
     }
 
@@ -259,6 +278,7 @@ impl Test {
     fn target(&self) -> Vec<&str> {
         match self {
             Self::Conformance { .. } => Vec::new(),
+            Self::Models { .. } => vec!["--package=hedgerow-host", "--test=models"],
             Self::Cargo { package, target, .. } if target == "lib" => {
                 vec!["--package", package, "--lib"]
             }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use xshell::{Shell, cmd};
 
+use crate::checkers;
 use crate::matrix::Planned;
 
 /// Something that a row needs and a machine may lack.
@@ -20,6 +21,8 @@ pub(crate) enum Need {
     NvidiaDriver,
     /// The Rust version that the manifests state, and no later one.
     StatedRust,
+    /// The runtime of a sanitizer, by its short name. Comes with Rust, where there is one.
+    Sanitizer(&'static str),
 }
 
 impl Need {
@@ -29,7 +32,7 @@ impl Need {
             Need::VulkanLoader => Some("libvulkan1"),
             Need::Lavapipe => Some("mesa-vulkan-drivers"),
             Need::ValidationLayers => Some("vulkan-validationlayers"),
-            Need::NvidiaDriver | Need::StatedRust => None,
+            Need::NvidiaDriver | Need::StatedRust | Need::Sanitizer(_) => None,
         }
     }
 
@@ -48,6 +51,7 @@ impl Need {
             }
             Need::NvidiaDriver => nvidia().is_none().then(|| "no NVIDIA Vulkan driver".to_owned()),
             Need::StatedRust => other_rust(),
+            Need::Sanitizer(name) => no_sanitizer(name),
         }
     }
 }
@@ -118,6 +122,19 @@ fn other_rust() -> Option<String> {
         (None, _) => Some("no rust-version in Cargo.toml".to_owned()),
         (_, None) => Some("cargo does not tell its version".to_owned()),
     }
+}
+
+/// The reason if this Rust has no runtime of a sanitizer.
+fn no_sanitizer(name: &str) -> Option<String> {
+    let dir = checkers::rustc(&["--print", "target-libdir"]);
+    let has = |dir: &str| {
+        let end = format!("_rt.{name}.a");
+        fs::read_dir(dir.trim()).is_ok_and(|entries| {
+            entries.flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(&end))
+        })
+    };
+    let found = dir.as_deref().is_some_and(has);
+    (!found).then(|| format!("this Rust has no {name} runtime for this machine"))
 }
 
 /// `rust-version` of a manifest.
@@ -243,6 +260,12 @@ mod tests {
         assert_eq!(manifest_in(&dir, &|name: &str| name.starts_with("nvidia")), None);
         assert_eq!(manifest_in(&dir.join("none"), &|_: &str| true), None);
         fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn sanitizers_that_nobody_has() {
+        assert!(Need::Sanitizer("none").missing().is_some_and(|reason| reason.contains("none")));
+        assert!(!Need::Sanitizer("asan").installable());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! rows that are more than a command line, and what rows need from the machine.
 
 mod breaks;
+mod checkers;
 mod dist;
 mod install;
 mod matrix;

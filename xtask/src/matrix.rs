@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::install::Need;
 use crate::run::RowRun;
-use crate::{Profile, breaks, dist, no_std, tidy};
+use crate::{Profile, breaks, checkers, dist, no_std, tidy};
 
 /// Whose rows `--driver` keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,15 +223,56 @@ pub(crate) static MATRIX: &[Row] = &[
         name: "unit",
         about: "unit and integration tests of every package but the Vulkan driver",
         device: Device::LavapipeIfThere,
+        // A row of its own takes longer over it.
+        env: &[("HEDGEROW_STRESS_SECONDS", "1")],
         steps: &[Step::Cargo(&[
             "test",
             "--workspace",
             "--exclude=hedgerow-vulkan",
+            "--exclude=hedgerow-compile-fail",
             "--lib",
             "--bins",
             "--tests",
             "--no-fail-fast",
         ])],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "compile-fail",
+        about: "what must not compile does not, for the reason it should",
+        steps: &[Step::Cargo(&["test", "--package=hedgerow-compile-fail", "--tests"])],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "models",
+        about: "trees shared by threads under a model checker: every interleaving, within bounds",
+        steps: &[Step::Check(checkers::models)],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "stress",
+        about: "threads that do everything to one tree, on one and two devices",
+        steps: &[Step::Cargo(&["test", "--package=hedgerow-host", "--test=stress"])],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "tsan",
+        about: "the stress under ThreadSanitizer, which first must see a planted race",
+        needs: &[Need::Sanitizer("tsan")],
+        steps: &[Step::Check(checkers::thread_sanitizer)],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "asan",
+        about: "tests of core and host driver, and random programs, under AddressSanitizer, which \
+                first must see a planted overflow and a planted leak",
+        needs: &[Need::Sanitizer("asan")],
+        steps: &[Step::Check(checkers::address_sanitizer)],
         count: Count::LibTest,
         ..ROW
     },
@@ -551,8 +592,8 @@ mod tests {
     fn all_requires_what_install_can_satisfy() {
         let plan = plan(&options(&[], &[], &["all"])).expect("a plan");
         let left: Vec<_> = plan.iter().filter(|p| !p.required).map(|p| p.row.name).collect();
-        // No package makes a GPU, nor another cargo.
-        assert_eq!(left, ["msrv", "conformance-nvidia"]);
+        // No package makes a GPU, another cargo, or a runtime of its compiler.
+        assert_eq!(left, ["msrv", "tsan", "asan", "conformance-nvidia"]);
     }
 
     #[test]

@@ -319,6 +319,11 @@ impl RowRun {
         Ok(code.map(|code| Ended { code, text }))
     }
 
+    /// Takes in a command that ran libtest's tests, or such as report like them.
+    pub(crate) fn tested(&mut self, what: &str, ended: &Ended) {
+        self.judge(Count::LibTest, what, ended);
+    }
+
     /// Counts the tests of a command that ended, and takes its exit status into account.
     fn judge(&mut self, count: Count, what: &str, ended: &Ended) {
         if ended.code == Some(SKIP_STATUS)

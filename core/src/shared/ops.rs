@@ -403,7 +403,7 @@ fn plan_step<M: Copy>(
     let mut step = Step {
         next,
         len,
-        after: *reservation.transfers(),
+        after: After::NONE,
         foreign: [After::NONE; crate::tree::MAX_DEVICES],
         source: None,
     };
@@ -418,6 +418,11 @@ fn plan_step<M: Copy>(
         Next::Zero { .. } => (0, place.checked_sub(1)),
         Next::Done => return step,
     };
+    // Transfers so far were made by the accessed device, or, towards the host, by the one whose storage it is:
+    // to another their tickets mean nothing (and it writes other bytes).
+    if executes == Some(place.saturating_sub(1)) {
+        step.after.extend(reservation.transfers());
+    }
     for device in 0..devices {
         let after = inner.state.dependencies(reservation.outer(), reads, writes, device);
         if Some(device) == executes {

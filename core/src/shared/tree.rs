@@ -3,14 +3,14 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use super::erased::{Erased, HostSide, Inner, Slots, Wait, locked, locked_surely};
 use super::lock::{Locking, Spin};
 use super::view::View;
 use super::{Element, ops};
-use crate::capacity::{Array, Capacity, Standard};
+use crate::capacity::{Array, Capacity, Flag, Standard, fence};
 use crate::driver::{
     After, Contents, CopyBox, Device, DeviceDriver, DriverId, DropError, ErrorKind, Ticket,
 };
@@ -94,7 +94,7 @@ struct Shared<H: Device, C: Capacity, L: Locking> {
     /// without compare-and-swap can do it.
     dropped_nodes: C::NodeFlags,
     dropped_accesses: C::AccessFlags,
-    any_dropped: AtomicBool,
+    any_dropped: Flag,
 }
 
 impl<H: Device, C: Capacity, L: Locking> Shared<H, C, L> {
@@ -103,12 +103,13 @@ impl<H: Device, C: Capacity, L: Locking> Shared<H, C, L> {
         if !self.any_dropped.load(Ordering::Acquire) {
             return;
         }
-        self.any_dropped.store(false, Ordering::SeqCst);
+        self.any_dropped.store(false, Ordering::Relaxed);
+        // This fence and the one in `flag` have an order: a flag missed here finds `any_dropped` set.
+        fence(Ordering::SeqCst);
         let mut state = tables.inner().state;
         let mut left = false;
-        // SeqCst stores above and in `flag` make one order: a flag missed here finds `any_dropped` set.
         for (slot, flag) in self.dropped_accesses.as_slice().iter().enumerate() {
-            if flag.load(Ordering::SeqCst) {
+            if flag.load(Ordering::Acquire) {
                 if state.end(slot) {
                     flag.store(false, Ordering::Relaxed);
                 } else {
@@ -117,20 +118,21 @@ impl<H: Device, C: Capacity, L: Locking> Shared<H, C, L> {
             }
         }
         for (slot, flag) in self.dropped_nodes.as_slice().iter().enumerate() {
-            if flag.load(Ordering::SeqCst) {
+            if flag.load(Ordering::Acquire) {
                 flag.store(false, Ordering::Relaxed);
                 state.free_node(slot);
             }
         }
         if left {
-            self.any_dropped.store(true, Ordering::SeqCst);
+            self.any_dropped.store(true, Ordering::Relaxed);
         }
     }
 
-    fn flag(&self, flags: &[AtomicBool], slot: usize) {
+    fn flag(&self, flags: &[Flag], slot: usize) {
         if let Some(flag) = flags.get(slot) {
-            flag.store(true, Ordering::SeqCst);
-            self.any_dropped.store(true, Ordering::SeqCst);
+            flag.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
+            self.any_dropped.store(true, Ordering::Release);
         }
     }
 }
@@ -503,9 +505,9 @@ impl<H: Device, C: Capacity, L: Locking> Builder<H, C, L> {
                 timeout: self.timeout,
                 contents: self.contents,
                 poison: self.poison,
-                dropped_nodes: C::NodeFlags::build(|_| AtomicBool::new(false)),
-                dropped_accesses: C::AccessFlags::build(|_| AtomicBool::new(false)),
-                any_dropped: AtomicBool::new(false),
+                dropped_nodes: C::NodeFlags::build(|_| Flag::new(false)),
+                dropped_accesses: C::AccessFlags::build(|_| Flag::new(false)),
+                any_dropped: Flag::new(false),
             },
             root: ViewMap::identity(&root),
             discard: false,

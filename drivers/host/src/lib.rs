@@ -281,6 +281,17 @@ impl<'a> Host<'a> {
             }
         }
     }
+
+    /// In debug builds, checks that tickets to follow can be this device's.
+    fn check_after(&self, after: &[Ticket]) {
+        if cfg!(debug_assertions) {
+            let last = self.state.lock().ticket;
+            for ticket in after {
+                let ours = ticket.lane == 0 && ticket.value <= last;
+                assert!(ours, "ticket {ticket} is not ours");
+            }
+        }
+    }
 }
 
 fn src_side(copy: &CopyBox) -> core::ops::Range<u64> {
@@ -363,8 +374,9 @@ unsafe impl DeviceDriver for Host<'_> {
         pool::ALIGN as u64
     }
 
-    unsafe fn release(&self, memory: HostMemory, _after: &[Ticket]) {
+    unsafe fn release(&self, memory: HostMemory, after: &[Ticket]) {
         self.check(memory, []);
+        self.check_after(after);
         // SAFETY: the memory is live and its last user has given it up, as the caller promises; all of
         // `after` is done.
         unsafe { ptr::write_bytes(memory.start.as_ptr(), POISON, memory.bytes) };
@@ -379,9 +391,10 @@ unsafe impl DeviceDriver for Host<'_> {
         src: *const u8,
         dst: HostMemory,
         boxes: &[CopyBox],
-        _after: &[Ticket],
+        after: &[Ticket],
     ) -> Result<Ticket, HostError> {
         self.alive()?;
+        self.check_after(after);
         self.check(dst, boxes.iter().map(dst_side));
         // SAFETY: the caller's promises; borrowed memory is not the pool's, or another block of it.
         unsafe { copy_boxes(src, Self::at(dst, 0), boxes) };
@@ -393,10 +406,11 @@ unsafe impl DeviceDriver for Host<'_> {
         src: HostMemory,
         dst: *mut u8,
         boxes: &[CopyBox],
-        _after: &[Ticket],
+        after: &[Ticket],
         _timeout: Duration,
     ) -> Result<(), HostError> {
         self.alive()?;
+        self.check_after(after);
         self.check(src, boxes.iter().map(src_side));
         // SAFETY: as in `upload`.
         unsafe { copy_boxes(Self::at(src, 0), dst, boxes) };
@@ -408,9 +422,10 @@ unsafe impl DeviceDriver for Host<'_> {
         src: HostMemory,
         dst: HostMemory,
         boxes: &[CopyBox],
-        _after: &[Ticket],
+        after: &[Ticket],
     ) -> Result<Ticket, HostError> {
         self.alive()?;
+        self.check_after(after);
         self.check(src, boxes.iter().map(src_side));
         self.check(dst, boxes.iter().map(dst_side));
         // SAFETY: the caller's promises, which cover boxes inside one memory too.
@@ -424,7 +439,7 @@ unsafe impl DeviceDriver for Host<'_> {
         src: HostMemory,
         dst: HostMemory,
         boxes: &[CopyBox],
-        _after: &[Ticket],
+        after: &[Ticket],
     ) -> Option<Result<Ticket, HostError>> {
         if !self.caps.peer_copies || peer.alive().is_err() {
             return None;
@@ -432,6 +447,7 @@ unsafe impl DeviceDriver for Host<'_> {
         if let Err(error) = self.alive() {
             return Some(Err(error));
         }
+        self.check_after(after);
         peer.check(src, boxes.iter().map(src_side));
         self.check(dst, boxes.iter().map(dst_side));
         // SAFETY: the caller's promises; the memories are of two pools.
@@ -444,9 +460,10 @@ unsafe impl DeviceDriver for Host<'_> {
         dst: HostMemory,
         boxes: &[CopyBox],
         value: &[u8],
-        _after: &[Ticket],
+        after: &[Ticket],
     ) -> Result<Ticket, HostError> {
         self.alive()?;
+        self.check_after(after);
         self.check(dst, boxes.iter().map(dst_side));
         for fill in boxes {
             fill.for_each_run(|_, to| {
@@ -463,7 +480,7 @@ unsafe impl DeviceDriver for Host<'_> {
 
     fn poll(&self, ticket: Ticket) -> Result<bool, HostError> {
         self.alive()?;
-        debug_assert!(ticket.value <= self.state.lock().ticket, "ticket {ticket} is not ours");
+        self.check_after(&[ticket]);
         Ok(true)
     }
 
@@ -498,9 +515,10 @@ unsafe impl ComputeDriver for Host<'_> {
         &self,
         kernel: &HostKernel,
         dispatch: &Dispatch<'_, HostMemory>,
-        _after: &[Ticket],
+        after: &[Ticket],
     ) -> Result<Ticket, HostError> {
         self.alive()?;
+        self.check_after(after);
         let mut views = heapless::Vec::<Binding<*mut u8>, MAX_VIEWS>::new();
         for view in dispatch.views {
             let window = view.offset..view.offset.saturating_add(view.bytes);

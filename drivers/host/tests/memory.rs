@@ -144,7 +144,7 @@ fn what_never_fits_is_too_large() {
 
 #[test]
 fn an_unaligned_arena_loses_what_alignment_takes() {
-    let memory = vec![0u8; 256].leak();
+    let mut memory = [0u8; 256];
     let skip = memory.as_ptr().align_offset(64) + 1;
     let host = Host::in_arena(&mut memory[skip..skip + 127]);
     let memory = take(&host, 64);

@@ -1,0 +1,13 @@
+//! An element is borrowed from its guard.
+use hedgerow::{Shape, Tree};
+use hedgerow_host::Host;
+
+fn main() {
+    let gpu = Host::new();
+    let mut pixels = [0u8; 16];
+    let tree = Tree::over(&mut pixels, Shape::packed([4, 4]), &gpu).unwrap();
+    let guard = tree.root().read().unwrap();
+    let element = guard.get([0, 0]).unwrap();
+    drop(guard);
+    assert_eq!(*element, 0);
+}
