@@ -8,6 +8,7 @@ use libtest_mimic::Trial;
 
 use super::Suite;
 use super::lab::{Double, Tight, lock};
+use super::trouble::Mishap;
 
 /// A row.
 pub struct Row {
@@ -34,6 +35,32 @@ pub static ROWS: &[Row] = &[
         name: "host-two",
         about: "the host driver, with every tree on two devices that take turns",
         trials: |name| Ok(host(name).capacity::<Double>(true).two_devices().trials()),
+    },
+    Row {
+        name: "host-faults",
+        about: "the host driver, with every call of every case failing in turn, in every way",
+        trials: |name| Ok(host(name).failing(Mishap::ERRORS).trials()),
+    },
+    Row {
+        name: "host-two-faults",
+        about: "the same on two devices that take turns",
+        trials: |name| {
+            let two = host(name).capacity::<Double>(true).two_devices();
+            Ok(two.failing(Mishap::ERRORS).trials())
+        },
+    },
+    Row {
+        name: "host-losses",
+        about: "the host driver, lost at every call of every case",
+        trials: |name| Ok(host(name).failing(Mishap::LOSSES).trials()),
+    },
+    Row {
+        name: "host-two-losses",
+        about: "one of two devices lost at every call of every case, and the other goes on",
+        trials: |name| {
+            let two = host(name).capacity::<Double>(true).two_devices();
+            Ok(two.failing(Mishap::LOSSES).trials())
+        },
     },
     Row {
         name: "vulkan",
