@@ -365,6 +365,22 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         };
     }
 
+    /// A view of a tree that the case has made by itself.
+    pub fn see<'t, T: Value>(&self, view: View<'t, T, Rig<H>>) -> Sight<'t, T, H> {
+        Sight { view, trouble: Arc::clone(&self.trouble) }
+    }
+
+    /// Closes such a tree.
+    pub fn close_at_last<T: Value, C2: Capacity>(&self, tree: Tree<'_, T, &Rig<H>, C2>) {
+        let mut open = Some(tree);
+        while let Some(tree) = open.take() {
+            if let Err(CloseError { tree, error }) = tree.close() {
+                assert!(self.trouble.met(&error), "{error}");
+                open = Some(tree);
+            }
+        }
+    }
+
     /// Closes a tree whose bytes are all at home.
     fn close<T: Value, C2: Capacity>(&self, tree: Tree<'_, T, &Rig<H>, C2>) {
         let mut open = Some(tree);
@@ -421,7 +437,7 @@ impl<H: Hardware, C: Capacity> Lab<'_, H, C> {
         if over.is_some() {
             let survived = catch_unwind(AssertUnwindSafe(|| bed.survive()));
             survived.unwrap_or_else(|payload| match payload.downcast::<Over>() {
-                Ok(over) => panic!("the loss is met a second time: {over:?}"),
+                Ok(_) => panic!("a tree that knows of the loss met it again"),
                 Err(payload) => resume_unwind(payload),
             });
         }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytemuck::Pod;
 use hedgerow::driver::middleware::FaultError;
 use hedgerow::driver::{DriverError, ErrorKind, Kernel, Ticket};
-use hedgerow::{Args, Error, Region, View};
+use hedgerow::{Args, Error, View};
 
 use super::lab::{Failure, Hardware, Rig, Value};
 
@@ -56,12 +56,9 @@ impl Mishap {
     }
 }
 
-/// What unwinds from the call that met a loss, with what its error said.
+/// What unwinds from the call that met a loss.
 #[derive(Clone, Copy, Debug)]
-pub struct Over {
-    pub region: Option<Region>,
-    pub boxes: u32,
-}
+pub struct Over;
 
 /// The failing call of a run, or that there is none.
 #[derive(Debug, Default)]
@@ -93,16 +90,15 @@ impl Trouble {
     pub fn met<E: DriverError>(&self, error: &Error<FaultError<E>>) -> bool {
         let Some(Mishap { kind, .. }) = self.mishap else { return false };
         match error {
-            Error::Driver(FaultError::Injected { kind: told, .. }) if *told == kind => {
-                self.errors.fetch_add(1, Ordering::Relaxed);
-                true
-            }
-            Error::Lost { region, boxes, .. } if kind == ErrorKind::DeviceLost => {
-                self.errors.fetch_add(1, Ordering::Relaxed);
-                resume_unwind(Box::new(Over { region: *region, boxes: *boxes }))
-            }
-            _ => false,
+            Error::Driver(FaultError::Injected { kind: told, .. }) if *told == kind => {}
+            Error::Lost { .. } if kind == ErrorKind::DeviceLost => {}
+            _ => return false,
         }
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        if kind == ErrorKind::DeviceLost {
+            resume_unwind(Box::new(Over));
+        }
+        true
     }
 
     /// Calls again where the call met the injected error.

@@ -291,7 +291,7 @@ fn i10_fresh_device_memory_is_zero<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>
             Storage::Owned => lab.builder().owned(Shape::packed([40, 40])),
         };
         let tree = tree.expect("a tree");
-        let root = tree.root();
+        let root = lab.see(tree.root());
         skip.launch((root.as_overwrite(),), 1).expect("runs");
         let mut values = vec![1; 40 * 40];
         root.read().expect("reads").copy_to_slice(&mut values);
