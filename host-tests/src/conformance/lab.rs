@@ -1143,7 +1143,9 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
     #[track_caller]
     pub fn update(&self, patch: &Patch<'_, T, H>, p: i32) {
         let accesses = [(patch, HOST, Mode::Update)];
-        let Some(mut guard) = self.operate(&accesses, true, || patch.bare().update()) else { return };
+        let Some(mut guard) = self.operate(&accesses, true, || patch.bare().update()) else {
+            return;
+        };
         let values = self.values(patch, |value| value.plus(p));
         if let Some(rows) = guard.rows_mut() {
             let mut changed = 0;

@@ -86,6 +86,11 @@ pub static ROWS: &[Row] = &[
         },
     },
     Row {
+        name: "vulkan-sync",
+        about: "the Vulkan driver with strict limits, its barriers checked",
+        trials: |name| Ok(vulkan_on(name, "", LimitsOverride::strict(), true)?.trials()),
+    },
+    Row {
         name: "nvidia",
         about: "the Vulkan driver on an NVIDIA GPU",
         trials: |name| Ok(vulkan(name, "NVIDIA", LimitsOverride::default())?.trials()),
@@ -119,10 +124,20 @@ fn host_tiny(name: &str) -> Result<Vec<Trial>, String> {
 
 /// Two devices for all trials, so that kernels are compiled once for each.
 fn vulkan(name: &str, device: &str, limits: LimitsOverride) -> Result<Suite<Vulkan>, String> {
+    vulkan_on(name, device, limits, false)
+}
+
+fn vulkan_on(
+    name: &str,
+    device: &str,
+    limits: LimitsOverride,
+    barriers: bool,
+) -> Result<Suite<Vulkan>, String> {
     let validation = std::env::var_os("HEDGEROW_VALIDATION").is_some_and(|on| on == "1");
     let device = device.to_owned();
     let open = move || {
         let builder = Vulkan::builder().device(&device).limits(limits).validation(validation);
+        let builder = builder.synchronization_validation(barriers);
         builder.open().map_err(|error| error.to_string())
     };
     // Looked for now, so that a row without its device is one skip.

@@ -215,4 +215,3 @@ insisting! {
     prefetch(device: usize) -> Ticket;
     fill_on(device: usize, value: T) -> Ticket;
 }
-

@@ -24,7 +24,7 @@ impl std::ops::Deref for Tested {
 }
 
 /// Whether tests must fail where there is no Vulkan.
-fn required() -> bool {
+pub(crate) fn required() -> bool {
     let wanted = std::env::var("HEDGEROW_REQUIRE").unwrap_or_default();
     wanted.split([',', ' ']).any(|word| matches!(word, "vulkan" | "all"))
 }

@@ -288,7 +288,7 @@ fn i10_fresh_device_memory_is_zero<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>
         let mut memory = vec![9i32; 40 * 40];
         let tree = match lab.storage {
             Storage::Borrowed => lab.builder().over(&mut memory, Shape::packed([40, 40])),
-            Storage::Owned => lab.builder().owned(Shape::packed([40, 40])),
+            Storage::Owned => lab.trouble.insist(|| lab.builder().owned(Shape::packed([40, 40]))),
         };
         let tree = tree.expect("a tree");
         let root = lab.see(tree.root());

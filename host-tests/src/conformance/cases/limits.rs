@@ -187,7 +187,7 @@ fn limits_a_view_larger_than_a_binding<H: Hardware, C: Capacity>(
     };
     let tree = match lab.storage {
         Storage::Borrowed => lab.builder().over(&mut memory, shape),
-        Storage::Owned => lab.builder().owned::<i32>(shape),
+        Storage::Owned => lab.trouble.insist(|| lab.builder().owned::<i32>(shape)),
     };
     let tree = tree.expect("a root may be larger than a binding");
     let root = lab.see(tree.root());
@@ -214,7 +214,7 @@ fn limits_a_view_larger_than_a_binding<H: Hardware, C: Capacity>(
     let was = row.read().expect("reads").get([7]).copied();
     add.launch((row.as_update(),), 5).expect("a row fits");
     assert_eq!(row.read().expect("reads").get([7]).copied(), was.map(|value| value + 5));
-    if lab.is_exact() {
+    if lab.is_exact() && !lab.trouble.is_any() {
         assert_eq!(lab.rig.since(&before).bytes_moved(), lab.bytes(2 * 1024));
     }
     drop((root, row));

@@ -302,7 +302,7 @@ fn p12_unit_axes_fold_into_one_copy<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
     };
     let tree = match lab.storage {
         Storage::Borrowed => lab.builder().over(&mut memory, shape),
-        Storage::Owned => lab.builder().owned::<f32>(shape),
+        Storage::Owned => lab.trouble.insist(|| lab.builder().owned::<f32>(shape)),
     };
     let tree = tree.expect("a tree");
     let root = lab.see(tree.root());

@@ -167,7 +167,10 @@ fn ways_detached_windows_write_home_when_closed<H: Hardware, C: Capacity>(lab: &
         bed.add(&root.crop([0..9, 6..14]), 1);
         let window = root.crop([4..12, 7..11]);
         let before = bed.rig().snapshot();
-        let tree = lab.trouble.insist(|| lab.builder().detach(&window.view, Mode::Update)).expect("detaches");
+        let tree = lab
+            .trouble
+            .insist(|| lab.builder().detach(&window.view, Mode::Update))
+            .expect("detaches");
         assert!(matches!(window.view.read().map(drop), Err(Error::Busy(_))), "held like a guard");
         if lab.is_exact() {
             drop(root.crop([12..17, 5..17]).view.read().expect("beside it is free"));
@@ -191,8 +194,12 @@ fn ways_detached_readers_share_their_halo<H: Hardware, C: Capacity>(lab: &Lab<'_
         start(bed);
         bed.read(&root);
         let (left, right) = (root.crop([0..14, 0..10]), root.crop([10..24, 0..10]));
-        let one = lab.trouble.insist(|| lab.builder().detach(&left.view, Mode::Read)).expect("detaches");
-        let two = lab.trouble.insist(|| lab.builder().detach(&right.view, Mode::Read)).expect("shares the halo");
+        let one =
+            lab.trouble.insist(|| lab.builder().detach(&left.view, Mode::Read)).expect("detaches");
+        let two = lab
+            .trouble
+            .insist(|| lab.builder().detach(&right.view, Mode::Read))
+            .expect("shares the halo");
         lab.run::<i32>(&Plot::packed(&[24, 10]), |out| {
             let stencils = out.kernels(&kernels::STENCIL_I32);
             let last = stencils.len() - 1;
@@ -312,7 +319,11 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
             match reading.poll() {
                 Ok(Poll::Ready(guard)) => break guard,
                 Ok(Poll::Pending) => {}
-                Err(error) => assert!(lab.trouble.met(&error), "{error}"),
+                Err(error) => {
+                    // It has let go of its region.
+                    assert!(lab.trouble.met(&error), "{error}");
+                    reading = lab.trouble.insist(|| crop.view.begin_read()).expect("begins");
+                }
             }
             std::thread::yield_now();
         };
@@ -330,7 +341,10 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
             match writing.poll() {
                 Ok(Poll::Ready(guard)) => break guard,
                 Ok(Poll::Pending) => {}
-                Err(error) => assert!(lab.trouble.met(&error), "{error}"),
+                Err(error) => {
+                    assert!(lab.trouble.met(&error), "{error}");
+                    writing = lab.trouble.insist(|| root.view.begin_update()).expect("begins");
+                }
             }
             std::thread::yield_now();
         };
@@ -419,7 +433,7 @@ fn ways_poison_changes_no_result<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
     let shape = Shape::packed([20, 20]);
     let tree = match lab.storage {
         Storage::Borrowed => lab.builder().poison(true).over(&mut memory, shape),
-        Storage::Owned => lab.builder().poison(true).owned(shape),
+        Storage::Owned => lab.trouble.insist(|| lab.builder().poison(true).owned(shape)),
     };
     let tree = tree.expect("a tree");
     let root = lab.see(tree.root());
