@@ -100,6 +100,9 @@ const LAVAPIPE: Row = Row {
     ..ROW
 };
 
+/// The layer's own name for its checks of barriers, which its variable turns on in every validated program.
+const SYNCHRONIZATION: &str = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT";
+
 macro_rules! clippy_core {
     ($($what:literal),*) => {
         Step::Cargo(&[
@@ -314,6 +317,60 @@ pub(crate) static MATRIX: &[Row] = &[
         name: "conformance-vulkan-two",
         about: "conformance on two lavapipe devices, launches alternating",
         steps: conformance!("vulkan-two"),
+        count: Count::LibTest,
+        ..LAVAPIPE
+    },
+    Row {
+        name: "faults",
+        about: "every driver call of every conformance case fails in turn, in every way",
+        driver: Some(Driver::Host),
+        steps: &[
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-faults"]),
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-two-faults"]),
+        ],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "losses",
+        about: "a device is lost at every driver call of every conformance case",
+        driver: Some(Driver::Host),
+        steps: &[
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-losses"]),
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-two-losses"]),
+        ],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "vulkan-faults",
+        about: "every raw Vulkan call of a program fails in turn, and memory runs out, on lavapipe",
+        steps: &[Step::Cargo(&[
+            "test",
+            "--package=hedgerow-vulkan",
+            "--features=wgsl",
+            "--test=answers",
+            "--test=room",
+            "--no-fail-fast",
+        ])],
+        count: Count::LibTest,
+        ..LAVAPIPE
+    },
+    Row {
+        name: "vulkan-sync",
+        about: "barriers checked: planted hazards, conformance, random programs, on lavapipe",
+        env: &[("VK_LAYER_ENABLES", SYNCHRONIZATION)],
+        steps: &[
+            Step::Cargo(&[
+                "test",
+                "--package=hedgerow-vulkan",
+                "--features=wgsl",
+                "--test=hazards",
+                "--no-fail-fast",
+            ]),
+            Step::Program("conformance", Profile::Dev, &["--matrix", "vulkan-sync"]),
+            Step::Cargo(&["test", "--package=hedgerow-tests", "--test=oracle", "vulkan"]),
+        ],
         count: Count::LibTest,
         ..LAVAPIPE
     },
@@ -541,6 +598,8 @@ mod tests {
                 "conformance-host-tiny",
                 "conformance-host-poison",
                 "conformance-host-two",
+                "faults",
+                "losses",
                 "demo-host"
             ]
         );

@@ -6,7 +6,7 @@ mod common;
 use common::{open_with, silent};
 use std::process::Command;
 
-use hedgerow::driver::ErrorKind;
+use hedgerow::driver::{Contents, DeviceDriver, DriverError, ErrorKind};
 use hedgerow::{Error, Location, Shape, Tree, with_room};
 use hedgerow_vulkan::{DeviceType, LimitsOverride, Vulkan, VulkanError};
 
@@ -25,8 +25,8 @@ fn holds(memory: &[i32], around: i32, value: i32) -> bool {
     memory.iter().enumerate().all(|(i, found)| *found == expected(i))
 }
 
-/// Trees take turns on a device that has no room for all of them, at least from `shut` on.
-fn trees_take_turns(gpu: &Vulkan, kind: ErrorKind, shut: impl FnOnce()) {
+/// Trees take turns on a device that has room for two of three.
+fn trees_take_turns(gpu: &Vulkan, kind: ErrorKind) {
     let mut memories = [vec![-1; LEN as usize], vec![-2; LEN as usize], vec![-3; LEN as usize]];
     let [a, b, c] = &mut memories;
     let tree = |memory| Tree::over(memory, Shape::packed([LEN]), gpu.clone()).expect("a tree");
@@ -34,7 +34,6 @@ fn trees_take_turns(gpu: &Vulkan, kind: ErrorKind, shut: impl FnOnce()) {
     fill(&a, 1).expect("there is room");
     // What staging needs, it has from here on.
     assert!(a.evict(0).expect("comes home") >= BYTES);
-    shut();
     fill(&a, 1).expect("there is room");
     fill(&b, 2).expect("there is room");
     let error = fill(&c, 3).expect_err("there is room for two");
@@ -62,7 +61,7 @@ fn trees_take_turns(gpu: &Vulkan, kind: ErrorKind, shut: impl FnOnce()) {
 fn over_a_budget() {
     let Some(gpu) = open_with(LimitsOverride::default(), Some(100 << 20)) else { return };
     let log = gpu.validation_log();
-    trees_take_turns(&gpu, ErrorKind::Budget, || {});
+    trees_take_turns(&gpu, ErrorKind::Budget);
     drop(gpu);
     silent(&log);
 }
@@ -75,9 +74,49 @@ fn out_of_memory_objects() {
     limits.max_allocations = Some(3);
     let Some(gpu) = open_with(limits, None) else { return };
     let log = gpu.validation_log();
-    trees_take_turns(&gpu, ErrorKind::OutOfMemory, || {});
+    trees_take_turns(&gpu, ErrorKind::OutOfMemory);
     drop(gpu);
     silent(&log);
+}
+
+/// A tree on a device whose memory others have taken, all of it.
+#[cfg(target_os = "linux")]
+fn short_of_memory(gpu: &Vulkan) {
+    let mut memory = vec![-1; LEN as usize];
+    let tree = Tree::over(&mut memory, Shape::packed([LEN]), gpu.clone()).expect("a tree");
+    fill(&tree, 1).expect("there is room");
+    // What staging needs, it has from here on.
+    assert!(tree.evict(0).expect("comes home") >= BYTES);
+
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("is Linux");
+    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a size");
+    let limit = format!("--as={}", pages * 4096 + (2 << 30));
+    let own = std::process::id().to_string();
+    let set = Command::new("prlimit").args(["--pid", &own, &limit]).status();
+    assert!(set.expect("util-linux is there").success());
+
+    let mut taken = Vec::new();
+    for bytes in [512 << 20, BYTES] {
+        let error = loop {
+            match gpu.allocate(bytes, Contents::Undefined) {
+                Ok(memory) => taken.push(memory.memory),
+                Err(error) => break error,
+            }
+            assert!(taken.len() < 200, "the limit does not hold");
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    }
+    for _ in 0..2 {
+        let error = fill(&tree, 2).expect_err("there is no room");
+        assert_eq!(error.kind(), Some(ErrorKind::OutOfMemory), "{error}");
+        assert_eq!((tree.check(), tree.live_accesses()), (Ok(()), 0));
+        assert_eq!(tree.root().read().expect("at home").get([LEN as i32 / 2]), Some(&1));
+    }
+    // SAFETY: nothing uses it.
+    unsafe { gpu.release(taken.swap_remove(0), &[]) };
+    fill(&tree, 2).expect("there is room again");
+    tree.close().map_err(|failed| failed.error).expect("closes");
+    assert!(holds(&memory, -1, 2), "nothing is lost");
 }
 
 /// Address space is what lavapipe runs out of. A process of its own: the limit is for all of it.
@@ -89,16 +128,7 @@ fn out_of_memory_for_real() {
     if std::env::var_os(CHILD).is_some() {
         let Some(gpu) = open_with(LimitsOverride::default(), None) else { return };
         let log = gpu.validation_log();
-        trees_take_turns(&gpu, ErrorKind::OutOfMemory, || {
-            let statm = std::fs::read_to_string("/proc/self/statm").expect("is Linux");
-            let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a size");
-            // Two trees fit, and the next one does not.
-            let limit = pages * 4096 + 2 * BYTES + BYTES * 3 / 4;
-            let own = std::process::id().to_string();
-            let limit = format!("--as={limit}");
-            let set = Command::new("prlimit").args(["--pid", &own, &limit]).status();
-            assert!(set.expect("util-linux is there").success());
-        });
+        short_of_memory(&gpu);
         drop(gpu);
         silent(&log);
         println!("{DONE}");
