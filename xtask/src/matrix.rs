@@ -100,9 +100,6 @@ const LAVAPIPE: Row = Row {
     ..ROW
 };
 
-/// The layer's own name for its checks of barriers, which its variable turns on in every validated program.
-const SYNCHRONIZATION: &str = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT";
-
 macro_rules! clippy_core {
     ($($what:literal),*) => {
         Step::Cargo(&[
@@ -358,18 +355,18 @@ pub(crate) static MATRIX: &[Row] = &[
     },
     Row {
         name: "vulkan-sync",
-        about: "barriers checked: planted hazards, conformance, random programs, on lavapipe",
-        env: &[("VK_LAYER_ENABLES", SYNCHRONIZATION)],
+        about: "barriers checked: planted hazards, kernels, transfers, conformance, on lavapipe",
         steps: &[
             Step::Cargo(&[
                 "test",
                 "--package=hedgerow-vulkan",
                 "--features=wgsl",
                 "--test=hazards",
+                "--test=kernels",
+                "--test=transfers",
                 "--no-fail-fast",
             ]),
             Step::Program("conformance", Profile::Dev, &["--matrix", "vulkan-sync"]),
-            Step::Cargo(&["test", "--package=hedgerow-tests", "--test=oracle", "vulkan"]),
         ],
         count: Count::LibTest,
         ..LAVAPIPE

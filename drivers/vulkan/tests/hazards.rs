@@ -49,8 +49,7 @@ fn synchronization_validation_sees_a_missing_barrier() {
     assert!(messages.iter().any(|m| m.contains("SYNC-HAZARD-READ-AFTER-WRITE")), "{messages:?}");
 }
 
-/// It is that check which sees it, and no other; and the layer's own variable turns it on for programs that
-/// ask for plain validation, which rows of the test matrix rely on.
+/// It is that check which sees it, and no other; the layer's own variable turns it on as well.
 #[test]
 fn plain_validation_sees_it_where_the_environment_says_so() {
     let Some(gpu) = open(|builder| builder.validation(true)) else { return };

@@ -14,6 +14,8 @@ use hedgerow_vulkan::{DeviceType, LimitsOverride, Vulkan, VulkanError};
 const LEN: u32 = 10 << 20;
 const BYTES: u64 = 4 * LEN as u64;
 
+#[allow(clippy::result_large_err, reason = "the tree's own error")]
+#[allow(clippy::single_range_in_vec_init, reason = "a crop of one axis")]
 fn fill<'m>(tree: &Tree<'m, i32, Vulkan>, value: i32) -> Result<(), Error<VulkanError>> {
     // A part of it, so that the rest must survive an eviction at home.
     tree.root().crop([100..LEN as i32 - 100])?.fill_on(0, value).map(drop)
@@ -26,6 +28,7 @@ fn holds(memory: &[i32], around: i32, value: i32) -> bool {
 }
 
 /// Trees take turns on a device that has room for two of three.
+#[allow(clippy::result_large_err, reason = "the tree's own error")]
 fn trees_take_turns(gpu: &Vulkan, kind: ErrorKind) {
     let mut memories = [vec![-1; LEN as usize], vec![-2; LEN as usize], vec![-3; LEN as usize]];
     let [a, b, c] = &mut memories;
