@@ -167,6 +167,7 @@ struct Bench<'t, 'm> {
 }
 
 impl Bench<'_, '_> {
+    #[allow(clippy::result_large_err, reason = "the tree's own error")]
     fn call(&mut self, step: &Step) -> Result<(), Failure> {
         let root = self.tree.root();
         match step {
@@ -397,9 +398,9 @@ fn every_call_loses_the_device() {
     let (calls, _) = run(&gpu, None);
     drop(gpu);
     let mut lost = std::collections::BTreeMap::new();
-    for at in 0..calls.len() {
+    for (at, call) in calls.iter().enumerate() {
         for made in [false, true] {
-            if made && calls[at] != "vkQueueSubmit" {
+            if made && *call != "vkQueueSubmit" {
                 continue;
             }
             let Some(gpu) = open() else { return };

@@ -200,7 +200,10 @@ impl Plot {
 }
 
 /// Kernels loaded so far, for all cases.
-pub struct Shelf<H: Hardware>(Mutex<HashMap<(DriverId, &'static str), Arc<Kernel<Rig<H>>>>>);
+pub struct Shelf<H: Hardware>(Mutex<HashMap<Label, Arc<Kernel<Rig<H>>>>>);
+
+/// Whose kernel, and which.
+type Label = (DriverId, &'static str);
 
 impl<H: Hardware> Default for Shelf<H> {
     fn default() -> Self {
