@@ -90,7 +90,7 @@ fn s0_on_memory_with_guard_bytes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
     let last = &fills[fills.len() - 1];
     last.launch((root.crop([0..1, 2..10]).expect("a crop").as_overwrite(),), 2).expect("runs");
     assert_eq!(root.read().expect("reads")[[2, 4]], 10_204);
-    if lab.is_exact() {
+    if lab.is_exact() && !lab.trouble.is_any() {
         assert_eq!(lab.count(|counts| counts.downloads.bytes), 160);
         assert_eq!(lab.count(|counts| counts.uploads.bytes), 0);
     }
