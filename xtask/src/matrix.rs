@@ -359,6 +359,60 @@ pub(crate) static MATRIX: &[Row] = &[
         ..LAVAPIPE
     },
     Row {
+        name: "faults",
+        about: "every driver call of every conformance case fails in turn, in every way",
+        driver: Some(Driver::Host),
+        steps: &[
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-faults"]),
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-two-faults"]),
+        ],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "losses",
+        about: "a device is lost at every driver call of every conformance case",
+        driver: Some(Driver::Host),
+        steps: &[
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-losses"]),
+            Step::Program("conformance", Profile::Release, &["--matrix", "host-two-losses"]),
+        ],
+        count: Count::LibTest,
+        ..ROW
+    },
+    Row {
+        name: "vulkan-faults",
+        about: "every raw Vulkan call of a program fails in turn, and memory runs out, on lavapipe",
+        steps: &[Step::Cargo(&[
+            "test",
+            "--package=hedgerow-vulkan",
+            "--features=wgsl",
+            "--test=answers",
+            "--test=room",
+            "--no-fail-fast",
+        ])],
+        count: Count::LibTest,
+        ..LAVAPIPE
+    },
+    Row {
+        name: "vulkan-sync",
+        about: "barriers checked: planted hazards, kernels, transfers, conformance, on lavapipe",
+        steps: &[
+            Step::Cargo(&[
+                "test",
+                "--package=hedgerow-vulkan",
+                "--features=wgsl",
+                "--test=hazards",
+                "--test=kernels",
+                "--test=transfers",
+                "--no-fail-fast",
+            ]),
+            Step::Program("conformance", Profile::Dev, &["--matrix", "vulkan-sync"]),
+        ],
+        count: Count::LibTest,
+        ..LAVAPIPE
+    },
+    Row {
         name: "conformance-nvidia",
         about: "conformance of the Vulkan driver on an NVIDIA GPU",
         driver: Some(Driver::Nvidia),
@@ -582,6 +636,8 @@ mod tests {
                 "conformance-host-tiny",
                 "conformance-host-poison",
                 "conformance-host-two",
+                "faults",
+                "losses",
                 "demo-host"
             ]
         );

@@ -72,6 +72,10 @@ impl State<'_> {
         reads: Planes,
         writes: Planes,
     ) {
+        if self.devices.get(device).is_some_and(|device| device.lost) {
+            // It went with the device: whoever waited for it would be told of the loss, again and again.
+            return;
+        }
         for ticket in tickets.as_slice() {
             let done = self.devices.get(device).and_then(|d| d.done.get(usize::from(ticket.lane)));
             if done.is_some_and(|done| ticket.value <= *done) {

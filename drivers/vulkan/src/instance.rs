@@ -16,7 +16,7 @@ pub(crate) const NEEDED: u32 = vk::API_VERSION_1_2;
 const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
 /// How many validation messages are kept; more are only counted.
-const KEPT: usize = 64;
+const KEPT: usize = 1 << 14;
 
 /// What the validation layer has said. A handle: it stays readable after the device is closed.
 #[derive(Clone, Debug, Default)]

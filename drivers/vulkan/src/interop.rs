@@ -9,6 +9,7 @@ use crate::device::{Deadline, Vulkan};
 use crate::error::{Result, VulkanError};
 use crate::lanes::Lane;
 use crate::memory::{Block, Memory};
+use crate::script::Scripted;
 
 /// # For engines that share the device
 ///
@@ -153,6 +154,21 @@ impl Vulkan {
             return Err(VulkanError::TooSmall { bytes, has });
         }
         Ok(state.table.insert(Block::wrapped(buffer, bytes), 0))
+    }
+
+    /// For tests: notes the raw Vulkan calls from now on that can fail. The one at `fails.0` (from 0) answers
+    /// `fails.1` and is not made; but a submission is made all the same if `fails.2`, so that the device does
+    /// the work of a call that failed.
+    pub fn script(&self, fails: Option<(usize, vk::Result, bool)>) {
+        let fails = fails.map(|(at, answer, made)| {
+            (at, if made { Scripted::Made(answer) } else { Scripted::NotMade(answer) })
+        });
+        self.shared.raw.script().start(fails);
+    }
+
+    /// For tests: ends [`script`](Self::script), and names the calls that it saw.
+    pub fn scripted(&self) -> Vec<&'static str> {
+        self.shared.raw.script().stop()
     }
 
     /// For tests: the next `count` submissions fail, as if the host were out of memory.

@@ -82,6 +82,7 @@
 //! | `instance` | the loader, choosing a device, validation |
 //! | `limits`, `features` | what the device allows, and pretending that it allows less |
 //! | `raw` | one wrapper for each Vulkan call |
+//! | `script` | what calls answer in tests |
 //!
 //! * **Order.** One queue, one timeline: a ticket is a value of it, lane 0. Work is recorded into the open
 //!   batch; `flush` and `wait` submit it, and a batch of 1,024 operations, or with a quarter of what there is
@@ -139,6 +140,7 @@ pub mod layout;
 mod limits;
 mod memory;
 mod raw;
+mod script;
 mod transfer;
 #[cfg(feature = "wgsl")]
 mod wgsl;

@@ -255,6 +255,7 @@ impl Heaps {
             linear: true,
             allocation_scheme: AllocationScheme::GpuAllocatorManaged,
         };
+        raw.foresee("vkAllocateMemory")?;
         let allocation = self
             .counted(place, |allocator| allocator.allocate(&asked))
             .map_err(|error| explain(raw, error, bytes, place))?;

@@ -22,6 +22,7 @@ use ash::vk;
 
 use crate::adopt::QueueLock;
 use crate::error::{Result, VulkanError};
+use crate::script::{Script, Scripted};
 
 /// The longest that one `vkWaitSemaphores` may take: then loss is looked at again.
 const SLICE: Duration = Duration::from_millis(500);
@@ -80,6 +81,7 @@ pub(crate) struct Raw {
     completed: AtomicU64,
     /// How many submissions fail next, for a test.
     failing: AtomicU32,
+    script: Script,
 }
 
 impl Raw {
@@ -132,6 +134,7 @@ impl Raw {
             lost: AtomicU8::new(ALIVE),
             completed: AtomicU64::new(0),
             failing: AtomicU32::new(0),
+            script: Script::default(),
         })
     }
 
@@ -170,8 +173,23 @@ impl Raw {
         VulkanError::Call { call, result }
     }
 
-    fn checked<T>(&self, call: &'static str, result: Result<T, vk::Result>) -> Result<T> {
-        result.map_err(|result| self.fail(call, result))
+    /// Makes a call, unless a test's script says what it answers.
+    fn ask<T>(
+        &self,
+        call: &'static str,
+        make: impl FnOnce() -> Result<T, vk::Result>,
+    ) -> Result<T> {
+        self.script.call(call, make).map_err(|result| self.fail(call, result))
+    }
+
+    /// The same for a call that somebody else makes: gpu-allocator's own.
+    pub(crate) fn foresee(&self, call: &'static str) -> Result<()> {
+        self.ask(call, || Ok(()))
+    }
+
+    /// For tests: see [`Script`].
+    pub(crate) fn script(&self) -> &Script {
+        &self.script
     }
 
     // Timelines
@@ -200,9 +218,12 @@ impl Raw {
         let (semaphores, values) = ([semaphore], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64);
-        // SAFETY: R1, or alive by the promise of `import_timeline`; a timeline may be waited for from any
-        // thread.
-        match unsafe { self.device.wait_semaphores(&info, nanos) } {
+        let wait = || {
+            // SAFETY: R1, or alive by the promise of `import_timeline`; a timeline may be waited for from
+            // any thread.
+            unsafe { self.device.wait_semaphores(&info, nanos) }
+        };
+        match self.script.call("vkWaitSemaphores", wait) {
             Ok(()) => Ok(true),
             Err(vk::Result::TIMEOUT) => Ok(false),
             Err(result) => Err(self.fail("vkWaitSemaphores", result)),
@@ -247,6 +268,10 @@ impl Raw {
             let result = vk::Result::ERROR_OUT_OF_HOST_MEMORY;
             return Err(self.fail("vkQueueSubmit", result));
         }
+        let scripted = self.script.next("vkQueueSubmit");
+        if let Some(Scripted::NotMade(answer)) = scripted {
+            return Err(self.fail("vkQueueSubmit", answer));
+        }
         let (semaphores, values): (Vec<_>, Vec<_>) = waits.iter().copied().unzip();
         let stages = vec![WORK; waits.len()];
         let (buffers, signals, signalled) = ([commands], [self.timeline], [value]);
@@ -272,7 +297,11 @@ impl Raw {
             Some(lock) => lock.with(&mut submit),
             None => submit(),
         }
-        self.checked("vkQueueSubmit", result.ok_or(VulkanError::QueueLock)?)
+        let result = result.ok_or(VulkanError::QueueLock)?;
+        match scripted {
+            Some(Scripted::Made(answer)) => Err(self.fail("vkQueueSubmit", answer)),
+            _ => result.map_err(|result| self.fail("vkQueueSubmit", result)),
+        }
     }
 
     /// For a test: the next submissions fail, and reach no queue.
@@ -296,9 +325,10 @@ impl Raw {
             .size(bytes)
             .usage(usage)
             .sharing_mode(vk::SharingMode::EXCLUSIVE);
-        // SAFETY: the size is not zero and below the device's limit (`memory` checks both).
-        let result = unsafe { self.device.create_buffer(&info, None) };
-        self.checked("vkCreateBuffer", result)
+        self.ask("vkCreateBuffer", || {
+            // SAFETY: the size is not zero and below the device's limit (`memory` checks both).
+            unsafe { self.device.create_buffer(&info, None) }
+        })
     }
 
     pub(crate) fn requirements(&self, buffer: vk::Buffer) -> vk::MemoryRequirements {
@@ -307,9 +337,10 @@ impl Raw {
     }
 
     pub(crate) fn bind(&self, buffer: vk::Buffer, memory: vk::DeviceMemory, at: u64) -> Result<()> {
-        // SAFETY: R1; the memory was allocated for this buffer's requirements, which is bound once.
-        let result = unsafe { self.device.bind_buffer_memory(buffer, memory, at) };
-        self.checked("vkBindBufferMemory", result)
+        self.ask("vkBindBufferMemory", || {
+            // SAFETY: R1; the memory was allocated for this buffer's requirements, which is bound once.
+            unsafe { self.device.bind_buffer_memory(buffer, memory, at) }
+        })
     }
 
     pub(crate) fn destroy_buffer(&self, buffer: vk::Buffer) {
@@ -320,17 +351,19 @@ impl Raw {
     /// Makes the host's writes to these atoms visible to the device.
     pub(crate) fn flush(&self, atoms: Atoms) -> Result<()> {
         let range = mapped(atoms);
-        // SAFETY: R1; the memory is mapped for all its life, and the range is in whole atoms inside it.
-        let result = unsafe { self.device.flush_mapped_memory_ranges(&[range]) };
-        self.checked("vkFlushMappedMemoryRanges", result)
+        self.ask("vkFlushMappedMemoryRanges", || {
+            // SAFETY: R1; the memory is mapped for all its life, and the range is in whole atoms inside it.
+            unsafe { self.device.flush_mapped_memory_ranges(&[range]) }
+        })
     }
 
     /// Makes the device's writes to these atoms visible to the host.
     pub(crate) fn invalidate(&self, atoms: Atoms) -> Result<()> {
         let range = mapped(atoms);
-        // SAFETY: as in `flush`.
-        let result = unsafe { self.device.invalidate_mapped_memory_ranges(&[range]) };
-        self.checked("vkInvalidateMappedMemoryRanges", result)
+        self.ask("vkInvalidateMappedMemoryRanges", || {
+            // SAFETY: as in `flush`.
+            unsafe { self.device.invalidate_mapped_memory_ranges(&[range]) }
+        })
     }
 
     // Command buffers
@@ -339,9 +372,10 @@ impl Raw {
         let info = vk::CommandPoolCreateInfo::default()
             .queue_family_index(self.family)
             .flags(vk::CommandPoolCreateFlags::TRANSIENT);
-        // SAFETY: the family is the one the device was created with.
-        let result = unsafe { self.device.create_command_pool(&info, None) };
-        self.checked("vkCreateCommandPool", result)
+        self.ask("vkCreateCommandPool", || {
+            // SAFETY: the family is the one the device was created with.
+            unsafe { self.device.create_command_pool(&info, None) }
+        })
     }
 
     pub(crate) fn allocate_commands(&self, pool: vk::CommandPool) -> Result<vk::CommandBuffer> {
@@ -349,18 +383,19 @@ impl Raw {
             .command_pool(pool)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
-        // SAFETY: R1, R2.
-        let result = unsafe { self.device.allocate_command_buffers(&info) };
-        let buffers = self.checked("vkAllocateCommandBuffers", result)?;
+        let buffers = self.ask("vkAllocateCommandBuffers", || {
+            // SAFETY: R1, R2.
+            unsafe { self.device.allocate_command_buffers(&info) }
+        })?;
         // One was asked for.
         Ok(buffers.first().copied().unwrap_or_default())
     }
 
     pub(crate) fn reset_command_pool(&self, pool: vk::CommandPool) -> Result<()> {
-        // SAFETY: R1, R2; its command buffer is done.
-        let result =
-            unsafe { self.device.reset_command_pool(pool, vk::CommandPoolResetFlags::empty()) };
-        self.checked("vkResetCommandPool", result)
+        self.ask("vkResetCommandPool", || {
+            // SAFETY: R1, R2; its command buffer is done.
+            unsafe { self.device.reset_command_pool(pool, vk::CommandPoolResetFlags::empty()) }
+        })
     }
 
     pub(crate) fn destroy_command_pool(&self, pool: vk::CommandPool) {
@@ -371,15 +406,17 @@ impl Raw {
     pub(crate) fn begin(&self, commands: vk::CommandBuffer) -> Result<()> {
         let info = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: R1, R2; it is new, or its pool was reset.
-        let result = unsafe { self.device.begin_command_buffer(commands, &info) };
-        self.checked("vkBeginCommandBuffer", result)
+        self.ask("vkBeginCommandBuffer", || {
+            // SAFETY: R1, R2; it is new, or its pool was reset.
+            unsafe { self.device.begin_command_buffer(commands, &info) }
+        })
     }
 
     pub(crate) fn end(&self, commands: vk::CommandBuffer) -> Result<()> {
-        // SAFETY: R1, R2, R3.
-        let result = unsafe { self.device.end_command_buffer(commands) };
-        self.checked("vkEndCommandBuffer", result)
+        self.ask("vkEndCommandBuffer", || {
+            // SAFETY: R1, R2, R3.
+            unsafe { self.device.end_command_buffer(commands) }
+        })
     }
 
     // Commands
@@ -475,14 +512,17 @@ impl Raw {
             })
             .collect();
         let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
-        // SAFETY: the number of storage buffers is within the device's limits (`kernel` checks it).
-        let result = unsafe { self.device.create_descriptor_set_layout(&info, None) };
-        let set = self.checked("vkCreateDescriptorSetLayout", result)?;
+        let set = self.ask("vkCreateDescriptorSetLayout", || {
+            // SAFETY: the number of storage buffers is within the device's limits (`kernel` checks it).
+            unsafe { self.device.create_descriptor_set_layout(&info, None) }
+        })?;
         let sets = [set];
         let info = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
-        // SAFETY: the set layout was just made.
-        let result = unsafe { self.device.create_pipeline_layout(&info, None) };
-        match self.checked("vkCreatePipelineLayout", result) {
+        let made = self.ask("vkCreatePipelineLayout", || {
+            // SAFETY: the set layout was just made.
+            unsafe { self.device.create_pipeline_layout(&info, None) }
+        });
+        match made {
             Ok(layout) => Ok((set, layout)),
             Err(error) => {
                 // SAFETY: R1; nothing uses it.
@@ -508,16 +548,18 @@ impl Raw {
             .ty(vk::DescriptorType::STORAGE_BUFFER)
             .descriptor_count(buffers)];
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(sets).pool_sizes(&sizes);
-        // SAFETY: the sizes are not zero.
-        let result = unsafe { self.device.create_descriptor_pool(&info, None) };
-        self.checked("vkCreateDescriptorPool", result)
+        self.ask("vkCreateDescriptorPool", || {
+            // SAFETY: the sizes are not zero.
+            unsafe { self.device.create_descriptor_pool(&info, None) }
+        })
     }
 
     pub(crate) fn reset_descriptor_pool(&self, pool: vk::DescriptorPool) -> Result<()> {
         let none = vk::DescriptorPoolResetFlags::empty();
-        // SAFETY: R1, R2; the batch that uses its sets is done.
-        let result = unsafe { self.device.reset_descriptor_pool(pool, none) };
-        self.checked("vkResetDescriptorPool", result)
+        self.ask("vkResetDescriptorPool", || {
+            // SAFETY: R1, R2; the batch that uses its sets is done.
+            unsafe { self.device.reset_descriptor_pool(pool, none) }
+        })
     }
 
     pub(crate) fn destroy_descriptor_pool(&self, pool: vk::DescriptorPool) {
@@ -534,8 +576,11 @@ impl Raw {
         let layouts = [layout];
         let info =
             vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
-        // SAFETY: R1, R2.
-        match unsafe { self.device.allocate_descriptor_sets(&info) } {
+        let allocate = || {
+            // SAFETY: R1, R2.
+            unsafe { self.device.allocate_descriptor_sets(&info) }
+        };
+        match self.script.call("vkAllocateDescriptorSets", allocate) {
             Ok(sets) => Ok(sets.first().copied()),
             Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL) => {
                 Ok(None)
@@ -579,24 +624,28 @@ impl Raw {
         layout: vk::PipelineLayout,
     ) -> Result<vk::Pipeline> {
         let info = vk::ShaderModuleCreateInfo::default().code(code);
-        // SAFETY: the code is SPIR-V with a header that was checked; that it is valid is what the caller of
-        // `DeviceCode::new` promised, or naga's output.
-        let result = unsafe { self.device.create_shader_module(&info, None) };
-        let module = self.checked("vkCreateShaderModule", result)?;
+        let module = self.ask("vkCreateShaderModule", || {
+            // SAFETY: the code is SPIR-V with a header that was checked; that it is valid is what the caller of
+            // `DeviceCode::new` promised, or naga's output.
+            unsafe { self.device.create_shader_module(&info, None) }
+        })?;
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(module)
             .name(entry);
         let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout);
         let cache = vk::PipelineCache::null();
-        // SAFETY: R1; the module has the entry point, and by the promise above fits the layout.
-        let result = unsafe { self.device.create_compute_pipelines(cache, &[info], None) };
+        let result = self.script.call("vkCreateComputePipelines", || {
+            // SAFETY: R1; the module has the entry point, and by the promise above fits the layout.
+            let made = unsafe { self.device.create_compute_pipelines(cache, &[info], None) };
+            // Failed ones are null handles: there is nothing to destroy.
+            made.map_err(|(_, result)| result)
+        });
         // SAFETY: R1; pipelines do not need their module once made.
         unsafe { self.device.destroy_shader_module(module, None) };
         match result {
             Ok(pipelines) => Ok(pipelines.first().copied().unwrap_or_default()),
-            // Failed ones are null handles: there is nothing to destroy.
-            Err((_, result)) => Err(self.fail("vkCreateComputePipelines", result)),
+            Err(result) => Err(self.fail("vkCreateComputePipelines", result)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{SECONDS, Tested, bytes_of, holding, noise, on_all};
+use common::{SECONDS, Tested, bytes_of, holding, noise, on_all, spirv};
 use hedgerow::driver::{
     Allocation, Binding, ComputeDriver, Contents, CopyBox, DeviceCode, DeviceDriver, Dispatch,
     DriverError, ErrorKind, Form, Geometry, KernelSource, Ticket,
@@ -35,22 +35,6 @@ fn add(@builtin(global_invocation_id) id: vec3<u32>) {
     let at = view_byte(1u, id) / 4u;
     image[at] = image[at] * call.factor + source[view_byte(0u, id) / 4u] + call.more;
 }";
-
-/// SPIR-V of WGSL text.
-fn spirv(text: &str, entry: &str) -> Vec<u32> {
-    use naga::back::spv;
-    let module = naga::front::wgsl::parse_str(text).expect("parses");
-    let all = naga::valid::Capabilities::empty();
-    let info = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), all)
-        .validate(&module)
-        .expect("is valid");
-    let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
-    let pipeline = spv::PipelineOptions {
-        shader_stage: naga::ShaderStage::Compute,
-        entry_point: entry.to_owned(),
-    };
-    spv::write_vec(&module, &info, &options, Some(&pipeline)).expect("compiles")
-}
 
 fn load(
     gpu: &Tested,

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use hedgerow_tests::conformance::rows::{ROWS, Row};
+use hedgerow_tests::conformance::tally;
 use libtest_mimic::Arguments;
 
 /// The exit status of a row that cannot run here.
@@ -22,7 +23,17 @@ fn main() -> ExitCode {
     };
     let args = Arguments::from_iter(args);
     match (row.trials)(row.name) {
-        Ok(trials) => libtest_mimic::run(&args, trials).exit_code(),
+        Ok(trials) => {
+            let conclusion = libtest_mimic::run(&args, trials);
+            let tally = tally();
+            if tally.calls > 0 {
+                println!(
+                    "{} programs, {} runs with a failing call, in {} of which the caller was told",
+                    tally.programs, tally.calls, tally.errors
+                );
+            }
+            conclusion.exit_code()
+        }
         Err(reason) => {
             println!("SKIP: {}", reason.replace('\n', " "));
             ExitCode::from(SKIPPED)

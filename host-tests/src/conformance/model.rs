@@ -201,6 +201,12 @@ impl<T: Copy> Model<T> {
         self.elements[element].value
     }
 
+    /// The places that hold an element's newest value, one bit each, with `devices` devices.
+    pub fn holders(&self, element: usize, devices: usize) -> u32 {
+        let holds = |place: &usize| self.elements[element].fresh & 1 << self.plane(*place) != 0;
+        (0..=devices).filter(holds).map(|place| 1 << place).sum()
+    }
+
     /// Whether a device took the element along.
     pub fn is_lost(&self, element: usize) -> bool {
         self.elements[element].lost

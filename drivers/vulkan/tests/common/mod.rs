@@ -24,7 +24,7 @@ impl std::ops::Deref for Tested {
 }
 
 /// Whether tests must fail where there is no Vulkan.
-fn required() -> bool {
+pub(crate) fn required() -> bool {
     let wanted = std::env::var("HEDGEROW_REQUIRE").unwrap_or_default();
     wanted.split([',', ' ']).any(|word| matches!(word, "vulkan" | "all"))
 }
@@ -223,4 +223,20 @@ pub(crate) unsafe fn byte(host: std::ptr::NonNull<u8>, at: usize) -> u8 {
     let place = host.as_ptr().wrapping_add(at);
     // SAFETY: the caller's promise.
     unsafe { place.read() }
+}
+
+/// SPIR-V of WGSL text.
+pub(crate) fn spirv(text: &str, entry: &str) -> Vec<u32> {
+    use naga::back::spv;
+    let module = naga::front::wgsl::parse_str(text).expect("parses");
+    let all = naga::valid::Capabilities::empty();
+    let info = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), all)
+        .validate(&module)
+        .expect("is valid");
+    let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
+    let pipeline = spv::PipelineOptions {
+        shader_stage: naga::ShaderStage::Compute,
+        entry_point: entry.to_owned(),
+    };
+    spv::write_vec(&module, &info, &options, Some(&pipeline)).expect("compiles")
 }

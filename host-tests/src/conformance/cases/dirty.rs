@@ -258,7 +258,7 @@ fn dirty_release_and_go_on<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         let root = bed.root();
         start(bed);
         bed.add(&root.crop([2..9, 3..7]), 1);
-        bed.tree.release().expect("gives the memory back");
+        lab.trouble.insist(|| bed.tree.release()).expect("gives the memory back");
         let live = bed.rig().snapshot().live();
         assert_eq!(live, u64::from(lab.storage == Storage::Owned), "only owned storage is left");
         bed.only_values();
@@ -266,8 +266,8 @@ fn dirty_release_and_go_on<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         bed.read(&root);
         bed.add(&root.crop([0..5, 0..5]), 2);
         bed.read(&root);
-        bed.tree.release().expect("gives the memory back");
-        bed.tree.release().expect("which is nothing, now");
+        lab.trouble.insist(|| bed.tree.release()).expect("gives the memory back");
+        lab.trouble.insist(|| bed.tree.release()).expect("which is nothing, now");
         bed.read(&root);
     });
 }

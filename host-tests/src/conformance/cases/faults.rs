@@ -321,7 +321,7 @@ fn faults_discard_moves_nothing<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let shape = Shape::packed([8, 8]);
     let tree = match lab.storage {
         Storage::Borrowed => lab.builder().over(&mut memory, shape),
-        Storage::Owned => lab.builder().owned(shape),
+        Storage::Owned => lab.trouble.insist(|| lab.builder().owned(shape)),
     };
     let tree = tree.expect("a tree");
     half_on_the_device(lab, &tree);

@@ -288,10 +288,10 @@ fn i10_fresh_device_memory_is_zero<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>
         let mut memory = vec![9i32; 40 * 40];
         let tree = match lab.storage {
             Storage::Borrowed => lab.builder().over(&mut memory, Shape::packed([40, 40])),
-            Storage::Owned => lab.builder().owned(Shape::packed([40, 40])),
+            Storage::Owned => lab.trouble.insist(|| lab.builder().owned(Shape::packed([40, 40]))),
         };
         let tree = tree.expect("a tree");
-        let root = tree.root();
+        let root = lab.see(tree.root());
         skip.launch((root.as_overwrite(),), 1).expect("runs");
         let mut values = vec![1; 40 * 40];
         root.read().expect("reads").copy_to_slice(&mut values);

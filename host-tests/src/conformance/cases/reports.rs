@@ -85,18 +85,18 @@ fn s0_on_memory_with_guard_bytes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
     let mut memory = vec![-1i32; 420];
     let tree = lab.builder().over(&mut memory[10..410], Shape::packed([20, 20])).expect("a tree");
     let fills = lab.kernels(&kernels::FILL_I32);
-    let root = tree.root();
+    let root = lab.see(tree.root());
     fills[0].launch((root.crop([2..10, 4..8]).expect("a crop").as_overwrite(),), 1).expect("runs");
     let last = &fills[fills.len() - 1];
     last.launch((root.crop([0..1, 2..10]).expect("a crop").as_overwrite(),), 2).expect("runs");
     assert_eq!(root.read().expect("reads")[[2, 4]], 10_204);
-    if lab.is_exact() {
+    if lab.is_exact() && !lab.trouble.is_any() {
         assert_eq!(lab.count(|counts| counts.downloads.bytes), 160);
         assert_eq!(lab.count(|counts| counts.uploads.bytes), 0);
     }
     assert_eq!(lab.count(|counts| counts.allocations.calls), fills.len() as u64, "one for each");
     drop(root);
-    tree.close().expect("closes");
+    lab.close_at_last(tree);
     let inside = |i: usize| {
         let (x, y) = ((i - 10) % 20, (i - 10) / 20);
         ((2..10).contains(&x) && (4..8).contains(&y)) || (x == 0 && (2..10).contains(&y))
@@ -302,10 +302,10 @@ fn p12_unit_axes_fold_into_one_copy<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C
     };
     let tree = match lab.storage {
         Storage::Borrowed => lab.builder().over(&mut memory, shape),
-        Storage::Owned => lab.builder().owned::<f32>(shape),
+        Storage::Owned => lab.trouble.insist(|| lab.builder().owned::<f32>(shape)),
     };
     let tree = tree.expect("a tree");
-    let root = tree.root();
+    let root = lab.see(tree.root());
     // Owned storage is zeroed: taking it over as written is enough here.
     drop(root.overwrite().expect("a guard"));
     let mut boxes = 0;

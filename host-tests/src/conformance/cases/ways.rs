@@ -111,7 +111,7 @@ fn p11_a_root_without_host_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>
     let before = lab.rig.snapshot();
     let tree = lab.builder().device_only::<i32>(Shape::packed([9, 7])).expect("a tree");
     assert_eq!(lab.rig.since(&before), Default::default(), "nothing until asked");
-    let root = tree.root();
+    let root = lab.see(tree.root());
     fill.launch((root.as_overwrite(),), 1).expect("runs");
     add.launch((root.slice(1, 3).expect("a row").as_update(),), 2).expect("runs");
     assert_eq!(lab.rig.since(&before).bytes_moved(), 0);
@@ -125,7 +125,7 @@ fn p11_a_root_without_host_storage<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>
         assert!(matches!(answer, Err(Error::NoHostStorage)), "{answer:?}");
     }
     // The storage given at this moment is filled.
-    let crop = root.crop([2..8, 2..5]).expect("a crop");
+    let crop = lab.see(root.crop([2..8, 2..5]).expect("a crop"));
     let mut out = [0; 18];
     assert_eq!(crop.read_into(&mut out).expect("copies out"), 18);
     for (i, value) in out.iter().enumerate() {
@@ -167,7 +167,10 @@ fn ways_detached_windows_write_home_when_closed<H: Hardware, C: Capacity>(lab: &
         bed.add(&root.crop([0..9, 6..14]), 1);
         let window = root.crop([4..12, 7..11]);
         let before = bed.rig().snapshot();
-        let tree = lab.builder().detach(&window.view, Mode::Update).expect("detaches");
+        let tree = lab
+            .trouble
+            .insist(|| lab.builder().detach(&window.view, Mode::Update))
+            .expect("detaches");
         assert!(matches!(window.view.read().map(drop), Err(Error::Busy(_))), "held like a guard");
         if lab.is_exact() {
             drop(root.crop([12..17, 5..17]).view.read().expect("beside it is free"));
@@ -176,7 +179,7 @@ fn ways_detached_windows_write_home_when_closed<H: Hardware, C: Capacity>(lab: &
         let made = bed.rig().since(&before).allocations;
         assert_eq!((made.calls, made.bytes), (1, window.bytes()), "of the window's size");
         assert_eq!(tree.root().region(), window.view.region());
-        tree.close().expect("closes");
+        lab.close_at_last(tree);
         bed.only_values();
         let values = bed.values(&window, |value| value + 6);
         bed.wrote(&window, 0, &values);
@@ -191,8 +194,12 @@ fn ways_detached_readers_share_their_halo<H: Hardware, C: Capacity>(lab: &Lab<'_
         start(bed);
         bed.read(&root);
         let (left, right) = (root.crop([0..14, 0..10]), root.crop([10..24, 0..10]));
-        let one = lab.builder().detach(&left.view, Mode::Read).expect("detaches");
-        let two = lab.builder().detach(&right.view, Mode::Read).expect("shares the halo");
+        let one =
+            lab.trouble.insist(|| lab.builder().detach(&left.view, Mode::Read)).expect("detaches");
+        let two = lab
+            .trouble
+            .insist(|| lab.builder().detach(&right.view, Mode::Read))
+            .expect("shares the halo");
         lab.run::<i32>(&Plot::packed(&[24, 10]), |out| {
             let stencils = out.kernels(&kernels::STENCIL_I32);
             let last = stencils.len() - 1;
@@ -221,8 +228,8 @@ fn ways_detached_readers_share_their_halo<H: Hardware, C: Capacity>(lab: &Lab<'_
             out.read(&out.root());
         });
         assert!(root.view.update().is_err(), "they are read");
-        one.close().expect("closes");
-        two.close().expect("closes");
+        lab.close_at_last(one);
+        lab.close_at_last(two);
         bed.update(&root, 1);
     });
 }
@@ -290,7 +297,8 @@ fn ways_prefetch_moves_once<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
         start(bed);
         let crop = root.crop([3..12, 2..9]);
         let ticket = crop.view.prefetch(0).expect("accepted");
-        bed.rig().wait(ticket, SOON).expect("in time");
+        let wait = || bed.rig().wait(ticket, SOON).map_err(Error::Driver);
+        lab.trouble.insist(wait).expect("in time");
         bed.expect_on_first(&Default::default(), lab.bytes(crop.bytes()), 0);
         let place = if lab.is_shared() { 0 } else { 1 };
         bed.model().brought(&crop.spot.elements, place);
@@ -306,10 +314,16 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
         start(bed);
         bed.add(&root, 3);
         let crop = root.crop([3..12, 2..9]);
-        let mut reading = crop.view.begin_read().expect("begins");
+        let mut reading = lab.trouble.insist(|| crop.view.begin_read()).expect("begins");
         let guard = loop {
-            if let Poll::Ready(guard) = reading.poll().expect("polls") {
-                break guard;
+            match reading.poll() {
+                Ok(Poll::Ready(guard)) => break guard,
+                Ok(Poll::Pending) => {}
+                Err(error) => {
+                    // It has let go of its region.
+                    assert!(lab.trouble.met(&error), "{error}");
+                    reading = lab.trouble.insist(|| crop.view.begin_read()).expect("begins");
+                }
             }
             std::thread::yield_now();
         };
@@ -321,11 +335,16 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
         bed.model().brought(&crop.spot.elements, 0);
         bed.expect_on_first(&Default::default(), lab.bytes(root.bytes()), lab.bytes(crop.bytes()));
 
-        let mut writing = root.view.begin_update().expect("begins");
+        let mut writing = lab.trouble.insist(|| root.view.begin_update()).expect("begins");
         assert!(root.view.try_read().is_err(), "it holds its region");
         let mut guard = loop {
-            if let Poll::Ready(guard) = writing.poll().expect("polls") {
-                break guard;
+            match writing.poll() {
+                Ok(Poll::Ready(guard)) => break guard,
+                Ok(Poll::Pending) => {}
+                Err(error) => {
+                    assert!(lab.trouble.met(&error), "{error}");
+                    writing = lab.trouble.insist(|| root.view.begin_update()).expect("begins");
+                }
             }
             std::thread::yield_now();
         };
@@ -337,7 +356,7 @@ fn ways_pending_reads_and_writes<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
         bed.wrote(&root, 0, &values);
         // One that is given up before it is done changes nothing.
         bed.add(&crop, 1);
-        drop(root.view.begin_overwrite().expect("begins"));
+        drop(lab.trouble.insist(|| root.view.begin_overwrite()).expect("begins"));
         bed.read(&root);
     });
 }
@@ -390,9 +409,9 @@ fn ways_read_into_other_memory<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
 fn ways_read_only_storage_is_never_written<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) {
     let memory: Vec<i32> = (0..80).collect();
     let tree = lab.builder().over_ref(&memory, Shape::packed([10, 8])).expect("a tree");
-    let root = tree.root();
+    let root = lab.see(tree.root());
     let add = lab.kernel(&kernels::ADD_I32);
-    let half = root.crop([0..10, 0..4]).expect("a crop");
+    let half = lab.see(root.crop([0..10, 0..4]).expect("a crop"));
     add.launch((half.as_update(),), 5).expect("runs");
     for answer in [root.overwrite().map(drop), root.update().map(drop), half.read().map(drop)] {
         assert!(matches!(answer, Err(Error::ReadOnly { .. })), "{answer:?}");
@@ -414,17 +433,18 @@ fn ways_poison_changes_no_result<H: Hardware, C: Capacity>(lab: &Lab<'_, H, C>) 
     let shape = Shape::packed([20, 20]);
     let tree = match lab.storage {
         Storage::Borrowed => lab.builder().poison(true).over(&mut memory, shape),
-        Storage::Owned => lab.builder().poison(true).owned(shape),
+        Storage::Owned => lab.trouble.insist(|| lab.builder().poison(true).owned(shape)),
     };
     let tree = tree.expect("a tree");
-    let root = tree.root();
+    let root = lab.see(tree.root());
     root.overwrite().expect("a guard").fill(3);
     let (fill, add) = (lab.kernel(&kernels::FILL_I32), lab.kernel(&kernels::ADD_I32));
     let crop = root.crop([2..10, 4..8]).expect("a crop");
     fill.launch((crop.as_overwrite(),), 1).expect("runs");
     add.launch((root.crop([0..6, 0..20]).expect("a crop").as_update(),), 1).expect("runs");
     {
-        let mut row = root.slice(1, 6).expect("a row").update().expect("a guard");
+        let row = lab.see(root.slice(1, 6).expect("a row"));
+        let mut row = row.update().expect("a guard");
         row[[4]] += 1;
     }
     let image = root.read().expect("reads");
