@@ -106,9 +106,43 @@ fn random_region(rng: &mut Rng, inside: &Region) -> Region {
     region
 }
 
-/// Boxes are disjoint, and hold exactly the picked elements, however the enumeration is interrupted.
+/// What the planner promises, element by element: runs along axis 0; runs that neighbours along axis 1 have
+/// in common, as one box; and so on. `at` says where on the axes beyond `axis`.
+fn planned(
+    region: &Region,
+    axis: usize,
+    mut at: PerAxis<i32>,
+    picked: &dyn Fn(&PerAxis<i32>) -> bool,
+) -> Vec<Region> {
+    let (mut done, mut open) = (Vec::new(), Vec::<Region>::new());
+    for c in region.range(axis) {
+        at.set(axis, c);
+        let here = match axis {
+            0 if picked(&at) => vec![one(region, &at)],
+            0 => Vec::new(),
+            _ => planned(region, axis - 1, at, picked),
+        };
+        let mut next = Vec::new();
+        for mut found in here {
+            found.set(axis, c, c + 1);
+            let same = |other: &Region| (0..axis).all(|a| other.range(a) == found.range(a));
+            if let Some(before) = open.iter().position(same) {
+                found.set(axis, open.swap_remove(before).lo(axis), c + 1);
+            }
+            next.push(found);
+        }
+        done.append(&mut open);
+        open = next;
+    }
+    done.append(&mut open);
+    done
+}
+
+/// Boxes are disjoint, and hold exactly the picked elements, however the enumeration is interrupted; they are
+/// as large as promised, and come in order.
 fn assert_boxes(map: &Map<'_>, model: &Model, region: &Region, pick: Pick, rng: &mut Rng) {
     let mut seen = vec![0u32; model.lost.len()];
+    let mut found = Vec::new();
     let mut cursor = Cursor::default();
     loop {
         let mut left = 1 + rng.below(4);
@@ -121,18 +155,44 @@ fn assert_boxes(map: &Map<'_>, model: &Model, region: &Region, pick: Pick, rng: 
             for i in model.cells(&piece) {
                 seen[i] += 1;
             }
+            found.push(piece);
             true
         });
         if done {
             break;
         }
     }
+    let picked = |at: &PerAxis<i32>| map.touches(&one(region, at), pick);
+    let mut boxes = planned(region, region.rank() - 1, PerAxis::all(0), &picked);
+    boxes.sort_by_key(|piece| {
+        core::array::from_fn::<_, MAX_RANK, _>(|i| piece.lo(MAX_RANK - 1 - i))
+    });
+    assert_eq!(found, boxes, "{pick:?} of {region}");
     for at in elements(region) {
         let one = one(region, &at);
         let picked = map.any(&map.cells(&one), pick);
         assert_eq!(seen[model.index(&at)], u32::from(picked), "{at:?} of {region}");
     }
     assert_eq!(seen.iter().sum::<u32>() as u64, map.volume(region, pick));
+}
+
+/// Loses planes on both sides; what only they held is told first, each element once.
+fn lose(map: &mut Map<'_>, model: &mut Model, planes: Planes) {
+    let mut told = vec![0; model.lost.len()];
+    map.only_on(planes).for_each(map, &model.root, &mut |piece| {
+        model.cells(&piece).into_iter().for_each(|i| told[i] += 1);
+        true
+    });
+    map.mark_lost(planes);
+    for (i, told) in told.into_iter().enumerate() {
+        let held = !model.nobody(i);
+        for plane in (0..model.fresh.len()).filter(|plane| planes & plane_bit(*plane) != 0) {
+            model.fresh[plane][i] = false;
+        }
+        let lost = held && model.nobody(i);
+        model.lost[i] |= lost;
+        assert_eq!(told, u32::from(lost));
+    }
 }
 
 fn run(seed: u64, ample: bool) {
@@ -186,27 +246,27 @@ fn run(seed: u64, ample: bool) {
                     }
                 }
             }
-            6 if rng.below(4) == 0 => {
-                let planes = plane_bit(plane);
-                let mut volume = 0;
-                map.only_on(planes).for_each(&map, &root, &mut |piece| {
-                    volume += piece.volume();
-                    true
-                });
-                map.mark_lost(planes);
-                let mut lost = 0;
-                for i in 0..n {
-                    let held = model.fresh[plane][i];
-                    model.fresh[plane][i] = false;
-                    if held && model.nobody(i) {
-                        model.lost[i] = true;
-                        lost += 1;
+            6 => match rng.below(12) {
+                0..3 => lose(&mut map, &mut model, 1 + rng.below((1 << places) - 1) as Planes),
+                3 => {
+                    map.mark_stale(plane);
+                    model.fresh[plane].fill(false);
+                }
+                4 => {
+                    map.clear_lost();
+                    model.lost.fill(false);
+                }
+                5 => {
+                    map.clear_lost_in(&region);
+                    // Cells partly outside keep what was lost of them.
+                    for at in elements(&region) {
+                        let cell = map.region_of(&map.cells(&one(&root, &at)));
+                        let i = model.index(&at);
+                        model.lost[i] &= !region.contains(&cell);
                     }
                 }
-                if ample {
-                    assert_eq!(volume, lost);
-                }
-            }
+                _ => {}
+            },
             _ => {
                 map.coalesce(&|_, _| false);
             }
@@ -301,4 +361,72 @@ fn pinned_cuts_stay() {
     assert_eq!(map.cuts_of(0), [8, 16]);
     map.coalesce(&|_, _| false);
     assert!(map.cuts_of(0).is_empty());
+}
+
+#[test]
+fn a_source_is_fresh_and_the_first_asked() {
+    let mut storage = Storage::new(Region::new(&[0..9]).unwrap(), 4, 2, 2);
+    let map = storage.map();
+    assert_eq!(map.source(0, 2, 0b1010), Pick { stale: 0b1011, fresh: 0b100 });
+    assert_eq!(map.source(1, 2, 0b0011), Pick { stale: 0b0011, fresh: 0b100 });
+    assert_eq!(map.nobody(), Pick { stale: 0b1111, fresh: 0 });
+    assert_eq!((map.places(), map.lost_plane()), (4, 4));
+}
+
+/// An enumeration of what only some planes hold ends when its caller has seen enough, whichever plane that is on.
+#[test]
+fn what_only_some_hold_can_be_left_early() {
+    let root = Region::new(&[0..30]).unwrap();
+    let mut storage = Storage::new(root, 3, 2, 8);
+    let mut map = storage.map();
+    map.reset(0);
+    for (plane, at) in [(1, 0), (1, 10), (2, 20)] {
+        let region = Region::new(&[at..at + 5]).unwrap();
+        map.cut(&region, Change { plane, write: true }, &|_, _| false);
+        map.mark_written(plane, &region);
+    }
+    let told = |most: usize| {
+        let mut told = Vec::new();
+        map.only_on(0b110).for_each(&map, &root, &mut |piece| {
+            told.push(piece.lo(0));
+            told.len() < most
+        });
+        told
+    };
+    assert_eq!(told(9), [0, 10, 20]);
+    assert_eq!(told(3), [0, 10, 20]);
+    assert_eq!(told(2), [0, 10]);
+    assert_eq!(told(1), [0]);
+}
+
+/// The check of a map's structure sees each way in which it can be broken.
+#[test]
+fn a_broken_map_is_found() {
+    let root = Region::new(&[2..12, 0..4]).unwrap();
+    let broken = |spoil: &dyn Fn(&mut Storage)| {
+        let mut storage = Storage::new(root, 2, 2, 3);
+        storage.map().reset(1);
+        storage.map().split(0, &[4, 8]);
+        storage.map().check().unwrap();
+        spoil(&mut storage);
+        storage.map().check().err()
+    };
+    assert_eq!(broken(&|_| ()), None);
+    let order = Some("cuts are not strictly ascending");
+    assert_eq!(broken(&|storage| storage.cuts[0] = 9), order);
+    assert_eq!(broken(&|storage| storage.cuts[0] = 8), order);
+    let inside = Some("a cut is not inside the root");
+    assert_eq!(broken(&|storage| storage.cuts[0] = 2), inside);
+    assert_eq!(broken(&|storage| storage.cuts[0] = 1), inside);
+    assert_eq!(broken(&|storage| storage.cuts[1] = 12), inside);
+    assert_eq!(broken(&|storage| storage.cuts[1] = 13), inside);
+    let table = Some("more cuts than their table holds");
+    assert_eq!(broken(&|storage| storage.grid.count.set(1, 99)), table);
+    assert_eq!(broken(&|storage| storage.grid.count.set(0, 0)), table);
+    let words = Some("the grid needs more words than a plane has");
+    assert_eq!(broken(&|storage| storage.bits.truncate(0)), words);
+    let held = Some("a cell is lost and yet held by somebody");
+    assert_eq!(broken(&|storage| storage.bits[4] = 0b100), held);
+    // Lost, and nobody has it.
+    assert_eq!(broken(&|storage| (storage.bits[4], storage.bits[0]) = (0b100, 0b100)), None);
 }
