@@ -430,3 +430,174 @@ fn a_broken_map_is_found() {
     // Lost, and nobody has it.
     assert_eq!(broken(&|storage| (storage.bits[4], storage.bits[0]) = (0b100, 0b100)), None);
 }
+
+// Cutting and widening ---------------------------------------------------------------------------------
+
+/// A side of a region: an axis, and whether it is the far one.
+type Side = (usize, bool);
+
+/// What a write or a read of `region` asks of the map, looked up element by element.
+struct Wanted<'a> {
+    map: &'a Map<'a>,
+    region: Region,
+    change: Change,
+}
+
+impl Wanted<'_> {
+    fn is_final(&self, region: &Region) -> bool {
+        let Change { plane, write } = self.change;
+        elements(region).iter().all(|at| {
+            let one = one(region, at);
+            let others =
+                || (0..self.map.places()).all(|p| p == plane || !self.map.is_fresh(p, &one));
+            self.map.is_fresh(plane, &one) && (!write || others())
+        })
+    }
+
+    fn edge(&self, (axis, far): Side) -> i32 {
+        if far { self.region.hi(axis) } else { self.region.lo(axis) }
+    }
+
+    /// The cells touched, as a box.
+    fn whole(&self) -> Region {
+        self.map.region_of(&self.map.cells(&self.region))
+    }
+
+    /// The sides at which states would end different.
+    fn sides(&self) -> Vec<Side> {
+        let whole = self.whole();
+        let all = (0..self.region.rank()).flat_map(|axis| [(axis, false), (axis, true)]);
+        all.filter(|side| {
+            let (axis, far) = *side;
+            let edge = self.edge(*side);
+            let end = if far { whole.hi(axis) } else { whole.lo(axis) };
+            // The slab of cells that the edge runs through.
+            let inner = if far { edge - 1 } else { edge };
+            let mut slab = whole;
+            let cuts = self.map.cuts_of(axis).iter().copied();
+            let lo = cuts.clone().filter(|c| *c <= inner).max().unwrap_or(whole.lo(axis));
+            let hi = cuts.filter(|c| *c > inner).min().unwrap_or(whole.hi(axis));
+            slab.set(axis, lo, hi);
+            edge != end && !self.is_final(&slab)
+        })
+        .collect()
+    }
+
+    fn fits(&self, sides: &[Side], cuts: usize, words: usize) -> bool {
+        let count = |axis: usize| {
+            let more = sides.iter().filter(|side| side.0 == axis).count();
+            (more, self.map.cuts_of(axis).len() + more)
+        };
+        let rank = self.region.rank();
+        let row = match count(0).1 + 1 {
+            cells @ ..=32 => cells.next_power_of_two(),
+            cells => cells.div_ceil(32) * 32,
+        };
+        let rows: usize = (1..rank).map(|axis| count(axis).1 + 1).product();
+        (0..rank).map(count).all(|(more, all)| more == 0 || all <= cuts)
+            && (rows * row).div_ceil(32) <= words
+    }
+
+    /// What giving up a side costs: elements to bring, and elements that others must fetch again.
+    fn cost(&self, side: Side) -> u64 {
+        let whole = self.whole();
+        let (mut slab, (axis, far)) = (self.region, side);
+        if far {
+            slab.set(axis, self.region.hi(axis), whole.hi(axis));
+        } else {
+            slab.set(axis, whole.lo(axis), self.region.lo(axis));
+        }
+        let stale = |at: &PerAxis<i32>| !self.map.is_fresh(self.change.plane, &one(&slab, at));
+        slab.volume() + elements(&slab).iter().filter(|at| stale(at)).count() as u64
+    }
+}
+
+/// Cuts are made where states would differ, all of them if they fit; else a read makes none, and a write gives
+/// up those that cost the least.
+#[test]
+fn cuts_are_few_and_widening_is_cheap() {
+    let (mut widened, mut uncut) = (0, 0);
+    for seed in 1..160u64 {
+        let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let rank = 1 + rng.below(3) as usize;
+        let mut root = Region::with_rank(rank);
+        for axis in 0..rank {
+            root.set(axis, -3, -2 + rng.below([70, 14, 6][rank - 1]) as i32);
+        }
+        let places = 1 + rng.below(3) as usize;
+        let (words, cuts) = (1 + rng.below(4) as usize, 1 + rng.below(6) as usize);
+        let mut storage = Storage::new(root, places, words, cuts);
+        storage.map().reset(1);
+        for _ in 0..12 {
+            let region = random_region(&mut rng, &root);
+            if region.is_empty() {
+                continue;
+            }
+            let change =
+                Change { plane: rng.below(places as u64) as usize, write: rng.below(3) > 0 };
+            storage.map().coalesce(&|_, _| false);
+            let mut before = Storage {
+                grid: storage.grid,
+                cuts: storage.cuts.clone(),
+                bits: storage.bits.clone(),
+            };
+            let mut map = storage.map();
+            let wide = map.cut(&region, change, &|_, _| false);
+
+            let wanted = Wanted { map: &before.map(), region, change };
+            let sides = if wanted.is_final(&region) { Vec::new() } else { wanted.sides() };
+            let mut kept = sides.clone();
+            if !wanted.fits(&sides, cuts, words) {
+                kept.clear();
+                if change.write {
+                    let subset = |set: usize| -> (Vec<Side>, u64) {
+                        let (keep, give): (Vec<_>, Vec<_>) =
+                            sides.iter().enumerate().partition(|(i, _)| set >> i & 1 != 0);
+                        let side = |(_, side): (usize, &Side)| *side;
+                        let cost = give.into_iter().map(|(_, side)| wanted.cost(*side)).sum();
+                        (keep.into_iter().map(side).collect(), cost)
+                    };
+                    kept = sides.clone();
+                    kept.retain(|(axis, far)| match far {
+                        false => wide.lo(*axis) == region.lo(*axis),
+                        true => wide.hi(*axis) == region.hi(*axis),
+                    });
+                    let given_up = sides.iter().filter(|side| !kept.contains(side));
+                    let cost: u64 = given_up.map(|side| wanted.cost(*side)).sum();
+                    let least = (0..1 << sides.len())
+                        .map(subset)
+                        .filter(|(kept, _)| wanted.fits(kept, cuts, words))
+                        .map(|(_, cost)| cost)
+                        .min();
+                    assert_eq!(Some(cost), least, "seed {seed}: {region} became {wide}");
+                    widened += 1;
+                } else {
+                    uncut += 1;
+                }
+            }
+            // Wide is what was given up, and nothing else; cut is what was kept.
+            let mut expected = region;
+            let whole = wanted.whole();
+            for axis in 0..rank {
+                let gives = |far| {
+                    change.write && sides.contains(&(axis, far)) && !kept.contains(&(axis, far))
+                };
+                let lo = if gives(false) { whole.lo(axis) } else { region.lo(axis) };
+                let hi = if gives(true) { whole.hi(axis) } else { region.hi(axis) };
+                expected.set(axis, lo, hi);
+                let mut all = wanted.map.cuts_of(axis).to_vec();
+                all.extend(kept.iter().filter(|s| s.0 == axis).map(|side| wanted.edge(*side)));
+                all.sort_unstable();
+                assert_eq!(map.cuts_of(axis), all, "seed {seed}: axis {axis} of {region}");
+            }
+            assert_eq!(wide, expected, "seed {seed}: {region}");
+            if change.write {
+                map.mark_written(change.plane, &wide);
+            } else {
+                map.mark_fresh(change.plane, &wide);
+            }
+            map.check().unwrap();
+        }
+    }
+    assert!(widened > 100 && uncut > 50, "{widened} widened, {uncut} not cut");
+}
