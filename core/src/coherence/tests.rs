@@ -197,21 +197,38 @@ fn lose(map: &mut Map<'_>, model: &mut Model, planes: Planes) {
 
 fn run(seed: u64, ample: bool) {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let rank = 1 + rng.below(MAX_RANK as u64) as usize;
+    // Sometimes rows of many words.
+    let wide = ample && seed.is_multiple_of(4);
+    let rank = 1 + rng.below(if wide { 2 } else { MAX_RANK as u64 }) as usize;
     let mut root = Region::with_rank(rank);
     for axis in 0..rank {
         let lo = rng.below(9) as i32 - 4;
-        root.set(axis, lo, lo + 1 + rng.below(if rank > 2 { 4 } else { 45 }) as i32);
+        let extent = match axis {
+            0 if wide => 60 + rng.below(80),
+            1 if wide => 1 + rng.below(6),
+            _ => 1 + rng.below(if rank > 2 { 4 } else { 45 }),
+        };
+        root.set(axis, lo, lo + extent as i32);
     }
     let places = 1 + rng.below(3) as usize;
     let (words, cuts) =
-        if ample { (4096, 64) } else { (1 + rng.below(6) as usize, 1 + rng.below(5) as usize) };
+        if ample { (4096, 160) } else { (1 + rng.below(6) as usize, 1 + rng.below(5) as usize) };
     let mut storage = Storage::new(root, places, words, cuts);
     let n = root.volume() as usize;
     let mut model = Model { root, fresh: vec![vec![false; n]; places], lost: vec![false; n] };
     let first = rng.below(2) as Planes;
     storage.map().reset(first);
     model.fresh[0] = vec![first == 1; n];
+    for c in root.range(0).step_by(2).filter(|_| wide && places > 1) {
+        let mut column = root;
+        column.set(0, c, c + 1);
+        let mut map = storage.map();
+        map.cut(&column, Change { plane: 1, write: true }, &|_, _| false);
+        map.mark_written(1, &column);
+        for i in model.cells(&column) {
+            (0..places).for_each(|p| model.fresh[p][i] = p == 1);
+        }
+    }
 
     for _ in 0..60 {
         let region = random_region(&mut rng, &root);
