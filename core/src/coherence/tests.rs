@@ -333,7 +333,7 @@ fn a_write_cuts_only_where_states_differ() {
     let half = Region::new(&[0..100, 0..50]).unwrap();
     map.cut(&half, Change { plane: 1, write: true }, &|_, _| false);
     map.mark_written(1, &half);
-    assert_eq!(map.grid.count.at(1), 2);
+    assert_eq!((map.grid.count.at(1), map.grid.cells()), (2, 2));
     // Inside bytes that only the device has, another write there changes nothing.
     let inner = Region::new(&[10..20, 10..20]).unwrap();
     map.cut(&inner, Change { plane: 1, write: true }, &|_, _| false);
@@ -442,6 +442,15 @@ fn a_broken_map_is_found() {
     assert_eq!(broken(&|storage| storage.grid.count.set(0, 0)), table);
     let words = Some("the grid needs more words than a plane has");
     assert_eq!(broken(&|storage| storage.bits.truncate(0)), words);
+    // Three rows of two words each take six; rows of two bits, one.
+    let rows = |storage: &mut Storage, words: usize| {
+        storage.cuts = (0..40 * MAX_RANK as i32).collect();
+        storage.cuts[40..42].copy_from_slice(&[1, 2]);
+        storage.grid.root.set(0, -1, 99);
+        (storage.grid.count, storage.bits) = (PerAxis::from_slice(&[40, 3], 1), vec![0; words * 3]);
+    };
+    assert_eq!(broken(&|storage| rows(storage, 5)), words);
+    assert_eq!(broken(&|storage| rows(storage, 6)), None);
     let held = Some("a cell is lost and yet held by somebody");
     assert_eq!(broken(&|storage| storage.bits[4] = 0b100), held);
     // Lost, and nobody has it.

@@ -717,6 +717,7 @@ fn counters_add_and_subtract() {
 
 #[test]
 fn places_and_planes() {
+    assert_eq!(1 + MAX_DEVICES + 1, MAX_PLANES, "the host, devices, and what was lost");
     let locations = [Location::Host, Location::Device(0), Location::Device(1)];
     for (place, location) in locations.into_iter().enumerate() {
         assert_eq!((location.place(), Location::of_place(place)), (place, location));
