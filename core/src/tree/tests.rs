@@ -565,6 +565,25 @@ fn holders() {
     assert!(take(&mut state, wanted).is_ok());
 }
 
+#[test]
+fn a_reservation_says_what_it_is_for() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let mut state = owned.state();
+    let region = |lo, hi| Region::new(&[lo..hi]).unwrap();
+    let wanted = Request {
+        covers: false,
+        granule: 4,
+        ..request(region(9, 17), Location::Device(1), Mode::Update)
+    };
+    let first = take(&mut state, request(region(40, 50), Location::Host, Mode::Read)).unwrap();
+    assert_eq!((first.mode(), first.covers(), first.place()), (Mode::Read, true, 0));
+    take(&mut state, request(region(50, 60), Location::Host, Mode::Read)).unwrap();
+    let third = take(&mut state, wanted).unwrap();
+    assert_eq!((third.mode(), third.covers(), third.place()), (Mode::Update, false, 2));
+    assert_eq!((*third.region(), *third.outer()), (region(9, 17), region(8, 20)));
+    assert_eq!((first.slot(), third.slot()), (0, 2));
+}
+
 /// A device's memory stays while a call at another place may be copying from it, or poisoning it.
 #[test]
 fn memory_that_a_call_needs() {
