@@ -627,3 +627,29 @@ fn cuts_are_few_and_widening_is_cheap() {
     }
     assert!(widened > 100 && uncut > 50, "{widened} widened, {uncut} not cut");
 }
+
+/// Merging looks at so many intervals of an axis at once and no more: a longer table of cuts is not used beyond.
+#[test]
+fn more_cuts_than_can_be_merged() {
+    let root = Region::new(&[0..3_000]).unwrap();
+    let mut storage = Storage::new(root, 2, 200, 2_000);
+    let mut map = storage.map();
+    map.reset(1);
+    assert_eq!(map.cuts_per_axis(), MAX_INTERVALS - 1);
+    let mut written = vec![false; 3_000];
+    for c in (1..2_998).step_by(3) {
+        let one = Region::new(&[c..c + 1]).unwrap();
+        let wide = map.cut(&one, Change { plane: 1, write: true }, &|_, _| false);
+        map.mark_written(1, &wide);
+        wide.range(0).for_each(|c| written[c as usize] = true);
+        assert!(map.grid.count.at(0) as usize <= MAX_INTERVALS);
+    }
+    map.check().unwrap();
+    assert!(map.grid.cells() > 1_000, "{} cells", map.grid.cells());
+    map.coalesce(&|_, _| false);
+    map.check().unwrap();
+    for (c, written) in (0..).zip(&written) {
+        assert_eq!(map.is_fresh(1, &Region::new(&[c..c + 1]).unwrap()), *written, "{c}");
+    }
+    assert!(written.contains(&false));
+}

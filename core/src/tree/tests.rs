@@ -783,3 +783,32 @@ fn nodes_know_their_regions() {
     state.remove_node(c).unwrap();
     assert_eq!((state.live_nodes(), seen(&state)), (1, vec![(1, region(8, 16))]));
 }
+
+/// Of the cuts that nothing needs any more, only those of reserved accesses stay when room is wanted.
+#[test]
+fn cuts_that_nobody_needs_make_room() {
+    let setup = *Owned::new(&Shape::packed([64]), 1, 4, 9, 1).state().setup();
+    let mut owned = Owned::with(setup, 4, 9, 1, 2);
+    let mut state = owned.state();
+    let (device, region) = (Location::Device(0), |lo, hi| Region::new(&[lo..hi]).unwrap());
+    // Two cuts, at 10 and 20, whose sides end in the same state.
+    for part in [region(10, 20), region(0, 10), region(20, 64)] {
+        let written = take(&mut state, request(part, device, Mode::Overwrite)).unwrap();
+        assert_eq!(*written.outer(), part);
+        state.commit(&written, 0, &After::NONE, false);
+    }
+    // A call at work elsewhere, and one that has ended at the cut.
+    take(&mut state, request(region(0, 5), device, Mode::Read)).unwrap();
+    let ended = take(&mut state, request(region(10, 15), device, Mode::Read)).unwrap();
+    state.commit(&ended, 0, &After::NONE, true);
+    let wanted = request(region(30, 40), Location::Host, Mode::Overwrite);
+    let exact = take(&mut state, wanted).unwrap();
+    assert_eq!(*exact.outer(), region(30, 40));
+    // Its own stay while it is at work: the next has to widen, up to them.
+    let next = take(&mut state, request(region(45, 50), Location::Host, Mode::Overwrite)).unwrap();
+    assert_eq!(*next.outer(), region(40, 64));
+    state.commit(&exact, 0, &After::NONE, false);
+    let mut cursor = Cursor::default();
+    let fresh = state.next_fresh(Location::Host, &region(0, 64), &mut cursor);
+    assert_eq!(fresh, Some(region(30, 40)));
+}
