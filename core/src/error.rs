@@ -318,3 +318,6 @@ impl<E: fmt::Display> defmt::Format for Error<E> {
         defmt::write!(f, "{}", defmt::Display2Format(self));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,6 +184,11 @@ pub(crate) fn install(plan: &[Planned]) -> Result<(), String> {
         println!("install: nothing is missing");
         return Ok(());
     }
+    self::packages(&packages)
+}
+
+/// Installs Debian packages.
+pub(crate) fn packages(packages: &[&str]) -> Result<(), String> {
     let list = packages.join(" ");
     let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !is_debian(&os) {

@@ -1,13 +1,15 @@
-//! hedgerow's build and test runner: `cargo xtask test`, `cargo xtask demo`, `cargo xtask dist`.
+//! hedgerow's build and test runner: the matrix, the demo, and how good the tests are.
 //!
 //! The matrix is data ([`matrix`]); [`run`] executes it and reports; the other modules are the
 //! rows that are more than a command line, and what rows need from the machine.
 
 mod breaks;
 mod checkers;
+mod coverage;
 mod dist;
 mod install;
 mod matrix;
+mod mutants;
 mod no_std;
 mod run;
 mod tidy;
@@ -24,9 +26,11 @@ hedgerow's build and test runner
 usage: cargo xtask COMMAND [OPTIONS]
 
 commands:
-  test    build and run the test matrix, with one table at the end
-  demo    build the demo (release) and run it with the arguments given
-  dist    collect the programs as plain binaries that run without cargo
+  test      build and run the test matrix, with one table at the end
+  demo      build the demo (release) and run it with the arguments given
+  dist      collect the programs as plain binaries that run without cargo
+  coverage  which lines of the core the tests run
+  mutants   which small mistakes in the core's pure layers its tests notice
 
 `cargo xtask COMMAND --help` says more about one of them.
 ";
@@ -72,6 +76,36 @@ Builds them (release) and copies them to DIR, with a README.txt that says how to
 need neither cargo nor the source tree.
 ";
 
+const COVERAGE_HELP: &str = "\
+counts which lines of the core the tests run that need no GPU
+
+usage: cargo xtask coverage [OPTIONS]
+
+options:
+  --min N      fail if fewer than N percent of the lines are run
+  --install    on Debian or Ubuntu, as root: install LLVM's tools if they are missing
+  -h, --help   this text
+
+Needs llvm-profdata and llvm-cov of the LLVM that rustc has (`rustc -vV` says which). What is not run
+is listed at the end; host-tests/coverage.md says why.
+";
+
+const MUTANTS_HELP: &str = "\
+makes small mistakes in the pure layers of the core, one by one, and runs its unit tests
+
+usage: cargo xtask mutants [OPTIONS]
+
+options:
+  --shard K/N    only part K of N, the first of which is 0
+  --only REGEX   only mutants whose line in `cargo mutants --list` matches
+  --install      install cargo-mutants (from crates.io) if it is missing
+  --overwrite    keep the table in host-tests/mutants/results.txt
+  -h, --help     this text
+
+Fails if a mistake goes unnoticed that host-tests/mutants/explained.txt does not explain. All of it takes
+most of an hour.
+";
+
 /// What the command line asks for.
 #[derive(Debug)]
 enum Task {
@@ -79,6 +113,8 @@ enum Task {
     Test(TestOptions),
     Demo(Vec<OsString>),
     Dist(PathBuf),
+    Coverage(coverage::Options),
+    Mutants(mutants::Options),
 }
 
 fn main() -> ExitCode {
@@ -101,6 +137,8 @@ fn main() -> ExitCode {
         },
         Task::Demo(args) => demo(&args),
         Task::Dist(dir) => dist::collect(&dir).map(|()| ExitCode::SUCCESS),
+        Task::Coverage(options) => coverage::run(&options),
+        Task::Mutants(options) => mutants::run(&options),
     };
     result.unwrap_or_else(|message| {
         eprintln!("error: {message}");
@@ -117,15 +155,17 @@ fn parse(mut parser: lexopt::Parser) -> Result<Task, String> {
     use lexopt::prelude::*;
     let arg = parser.next().map_err(|e| e.to_string())?;
     match arg {
-        None => Err("a command is missing: test, demo or dist".into()),
+        None => Err("a command is missing: test, demo, dist, coverage or mutants".into()),
         Some(Long("help") | Short('h')) => Ok(Task::Help(HELP)),
         Some(Value(command)) => match command.to_str() {
             Some("help") => Ok(Task::Help(HELP)),
             Some("test") => parse_test(&mut parser),
             Some("demo") => parse_demo(&mut parser),
             Some("dist") => parse_dist(&mut parser),
+            Some("coverage") => parse_coverage(&mut parser),
+            Some("mutants") => parse_mutants(&mut parser),
             _ => Err(format!(
-                "no command `{}`; there are test, demo and dist",
+                "no command `{}`; there are test, demo, dist, coverage and mutants",
                 command.to_string_lossy()
             )),
         },
@@ -185,6 +225,48 @@ fn parse_dist(parser: &mut lexopt::Parser) -> Result<Task, String> {
         Some(dir) if !dir.as_os_str().is_empty() => Ok(Task::Dist(dir)),
         _ => Err("dist: the directory is missing".into()),
     }
+}
+
+fn parse_coverage(parser: &mut lexopt::Parser) -> Result<Task, String> {
+    use lexopt::prelude::*;
+    let mut options = coverage::Options::default();
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("help") | Short('h') => return Ok(Task::Help(COVERAGE_HELP)),
+            Long("min") => {
+                let min: f64 = text(parser)?.parse().map_err(|e| format!("--min: {e}"))?;
+                if !(0.0..=100.0).contains(&min) {
+                    return Err(format!("--min: {min} is no percentage"));
+                }
+                options.min = Some(min);
+            }
+            Long("install") => options.install = true,
+            other => return Err(format!("coverage: {}", other.unexpected())),
+        }
+    }
+    Ok(Task::Coverage(options))
+}
+
+fn parse_mutants(parser: &mut lexopt::Parser) -> Result<Task, String> {
+    use lexopt::prelude::*;
+    let mut options = mutants::Options::default();
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("help") | Short('h') => return Ok(Task::Help(MUTANTS_HELP)),
+            Long("shard") => options.shard = Some(text(parser)?),
+            Long("only") => options.only = Some(text(parser)?),
+            Long("install") => options.install = true,
+            Long("overwrite") => options.overwrite = true,
+            other => return Err(format!("mutants: {}", other.unexpected())),
+        }
+    }
+    Ok(Task::Mutants(options))
+}
+
+/// The value of an option.
+fn text(parser: &mut lexopt::Parser) -> Result<String, String> {
+    let value = parser.value().map_err(|e| e.to_string())?;
+    value.into_string().map_err(|value| format!("{}: not UTF-8", value.to_string_lossy()))
 }
 
 fn demo(args: &[OsString]) -> Result<ExitCode, String> {
@@ -304,8 +386,26 @@ mod tests {
     }
 
     #[test]
+    fn options_of_coverage_and_mutants() {
+        let Ok(Task::Coverage(options)) = task(&["coverage", "--min", "95", "--install"]) else {
+            panic!("not a coverage task")
+        };
+        assert_eq!(options, coverage::Options { min: Some(95.0), install: true });
+        let Ok(Task::Mutants(options)) = task(&["mutants", "--shard", "0/4", "--only=grid"]) else {
+            panic!("not a mutants task")
+        };
+        assert_eq!(
+            (options.shard.as_deref(), options.only.as_deref()),
+            (Some("0/4"), Some("grid"))
+        );
+        assert!(!options.install && !options.overwrite);
+    }
+
+    #[test]
     fn help_of_each() {
-        for args in [&["--help"][..], &["test", "-h"], &["demo", "--help"], &["dist", "--help"]] {
+        let commands = ["test", "demo", "dist", "coverage", "mutants"];
+        let of_each = commands.map(|command| [command, "--help"]);
+        for args in of_each.iter().map(|args| &args[..]).chain([&["--help"][..], &["test", "-h"]]) {
             assert!(matches!(task(args), Ok(Task::Help(_))), "{args:?}");
         }
     }
@@ -323,6 +423,11 @@ mod tests {
             (&["test", "--only", "fmt,"], "empty"),
             (&["dist"], "directory"),
             (&["dist", "a", "b"], "b"),
+            (&["coverage", "--min", "most"], "--min"),
+            (&["coverage", "--min", "101"], "percentage"),
+            (&["coverage", "95"], "95"),
+            (&["mutants", "--shard"], "shard"),
+            (&["mutants", "--all"], "--all"),
         ] {
             let error = task(args).expect_err("refused");
             assert!(error.contains(say), "{args:?}: {error}");

@@ -180,23 +180,31 @@ fn nothing_unfinished(path: &str, text: &str) -> Vec<String> {
 
 /// The core's code outside its tests; comments (and so examples, which run on a host) may.
 fn core_without_std(path: &str, text: &str) -> Vec<String> {
-    let tests = path.ends_with("/tests.rs") || path.contains("/tests/");
-    if !path.starts_with("core/src/") || !path.ends_with(".rs") || tests {
+    if !path.starts_with("core/src/") || !path.ends_with(".rs") || is_test_file(path) {
         return Vec::new();
     }
-    let lines: Vec<&str> = text.lines().collect();
     let mut wrong = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let next = lines.get(at + 1).copied().unwrap_or_default();
-        // A module of tests closes a file.
-        if line.trim() == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{') {
-            break;
-        }
+    for (at, line) in text.lines().take(lines_before_tests(text)).enumerate() {
         if line.contains("std::") && !line.trim_start().starts_with("//") {
             wrong.push(format!("{path}:{}: `std::` in the core", at + 1));
         }
     }
     wrong
+}
+
+/// Whether a file holds nothing but tests.
+pub(crate) fn is_test_file(path: &str) -> bool {
+    path == "tests.rs" || path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+/// How many lines a file has before its tests: a module of tests closes a file.
+pub(crate) fn lines_before_tests(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let opens = |pair: &[&str]| {
+        matches!(pair, [mark, module] if mark.trim() == "#[cfg(test)]"
+            && module.starts_with("mod ") && module.ends_with('{'))
+    };
+    lines.windows(2).position(opens).unwrap_or(lines.len())
 }
 
 #[cfg(test)]
@@ -263,6 +271,16 @@ mod tests {
         assert_eq!(check("core/src/a/tests.rs", "use std::fmt;\n"), 0);
         assert_eq!(check("core/tests/a.rs", "use std::fmt;\n"), 0);
         assert_eq!(check("drivers/host/src/a.rs", "use std::fmt;\n"), 0);
+    }
+
+    #[test]
+    fn where_tests_begin() {
+        assert_eq!(lines_before_tests("a\nb\n#[cfg(test)]\nmod tests {\n}\n"), 2);
+        assert_eq!(lines_before_tests("a\n#[cfg(test)]\nmod tests;\nb\n"), 4);
+        assert!(
+            is_test_file("tests.rs") && is_test_file("a/tests.rs") && is_test_file("a/tests/b.rs")
+        );
+        assert!(!is_test_file("a/contests.rs"));
     }
 
     #[test]

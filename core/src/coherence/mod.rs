@@ -132,9 +132,6 @@ impl Map<'_> {
     /// inside are recorded.
     pub fn mark_fresh(&mut self, plane: usize, region: &Region) {
         let cells = self.cells_inside(region);
-        if region.is_empty() || cells.is_empty(self.grid.root.rank()) {
-            return;
-        }
         let nobody = self.nobody();
         let span = Span::of(&cells);
         self.grid.for_rows(&cells, |grid, row| {
@@ -160,16 +157,15 @@ impl Map<'_> {
             }
         }
         let inside = self.cells_inside(region);
-        if !inside.is_empty(self.grid.root.rank()) {
-            self.fill(plane, &inside, false);
-            self.fill(lost, &inside, false);
-        }
+        self.fill(plane, &inside, false);
+        self.fill(lost, &inside, false);
     }
 
     /// Records that `planes` hold nothing any more: cells fresh only there become nobody's, and lost.
     pub fn mark_lost(&mut self, planes: Planes) {
         let all = self.whole();
         let others = self.all_places() & !planes;
+        let nobody = self.nobody();
         let lost = self.lost_plane();
         let span = Span::of(&all);
         self.grid.for_rows(&all, |grid, row| {
@@ -178,8 +174,7 @@ impl Map<'_> {
                 // Held by one of `planes` and by no other.
                 let nobody_else =
                     grid.picked(self.bits, row, chunk, Pick { stale: others, fresh: 0 });
-                let nobody =
-                    grid.picked(self.bits, row, chunk, Pick { stale: others | planes, fresh: 0 });
+                let nobody = grid.picked(self.bits, row, chunk, nobody);
                 grid.update(self.bits, lost, row, chunk, mask & nobody_else & !nobody, u32::MAX);
                 for plane in 0..MAX_PLANES {
                     if planes & plane_bit(plane) != 0 {
@@ -206,9 +201,7 @@ impl Map<'_> {
     /// The same for cells wholly inside `region`.
     pub fn clear_lost_in(&mut self, region: &Region) {
         let inside = self.cells_inside(region);
-        if !region.is_empty() && !inside.is_empty(self.grid.root.rank()) {
-            self.fill(self.lost_plane(), &inside, false);
-        }
+        self.fill(self.lost_plane(), &inside, false);
     }
 
     /// Elements of `region` in picked cells.

@@ -554,4 +554,29 @@ fn errors_carry_the_numbers() {
         text(GeometryError::OverlappingStrides { axis: 1, stride: 12, inner_span: 16 }),
         "axis 1: stride of 12 bytes is less than the 16 bytes of the axes inside it"
     );
+    assert_eq!(text(GeometryError::NoAxis { axis: 3, rank: 2 }), "no axis 3 in a view of 2 axes");
+    assert_eq!(text(GeometryError::Overflow { axis: 1 }), {
+        "axis 1: extent, stride or coordinate overflows"
+    });
+    assert_eq!(text(GeometryError::BadStep { step: -2 }), "step -2 is not positive");
+    assert_eq!(text(GeometryError::BadPermutation), "a permutation must name each axis once");
+    assert_eq!(text(GeometryError::ZeroSized), "elements have no bytes");
+}
+
+/// What lies beyond the last axis has no say, whatever was put there.
+#[test]
+fn beyond_the_last_axis() {
+    let mut line = region(&[2..5]);
+    line.set(1, 7, 9);
+    assert_eq!((line.range(1), line.extent(1), line.volume()), (0..1, 1, 3));
+    assert_eq!(std::format!("{line:?}"), "[2..5]");
+    assert_eq!((line.lo(0), line.hi(0)), (2, 5));
+    let map = ViewMap::identity(&line);
+    assert_eq!((map.extent(0), map.extent(1), map.rank()), (3, 1, 1));
+    assert_eq!(Shape::packed([3, 4]).rank(), 2);
+    let axes = PerAxis::from_slice(&[1, 2], 9);
+    assert_eq!((axes.at(1), axes.at(2), axes.at(MAX_RANK)), (2, 9, 0));
+    let mut axes = PerAxis::all(5u8);
+    axes.set(MAX_RANK, 1);
+    assert_eq!(axes, PerAxis::all(5));
 }

@@ -235,7 +235,7 @@ impl State<'_> {
         let setup = &self.header.setup;
         let storage_goes = setup.host_owned && !setup.host_survives_loss && device == 0;
         let own = match self.plane(device + 1) {
-            0 if !storage_goes => 0,
+            0 => 0,
             plane => plane_bit(plane),
         };
         own | if storage_goes { plane_bit(0) } else { 0 }
@@ -258,14 +258,12 @@ impl State<'_> {
         let root = *self.root();
         let map = self.map();
         let (mut first, mut boxes) = (None, 0);
-        if planes != 0 && !root.is_empty() {
-            map.only_on(planes).for_each(&map, &root, &mut |piece| {
-                first = first.or(Some(piece));
-                boxes += 1;
-                true
-            });
-            self.map().mark_lost(planes);
-        }
+        map.only_on(planes).for_each(&map, &root, &mut |piece| {
+            first = first.or(Some(piece));
+            boxes += 1;
+            true
+        });
+        self.map().mark_lost(planes);
         (first, boxes)
     }
 
@@ -273,7 +271,7 @@ impl State<'_> {
     pub fn only_on_device(&mut self, device: usize, each: &mut dyn FnMut(Region) -> bool) {
         let plane = self.plane(device + 1);
         let root = *self.root();
-        if plane != 0 && !root.is_empty() {
+        if plane != 0 {
             let map = self.map();
             map.only_on(plane_bit(plane)).for_each(&map, &root, each);
         }

@@ -13,6 +13,8 @@ use crate::driver::CopyBox;
 use crate::error::{Error, Holder, Table};
 use crate::region::{MAX_RANK, PerAxis, Shape};
 
+mod program;
+
 /// Tables of any size, for one or two devices.
 struct Owned {
     header: Header,
@@ -38,14 +40,18 @@ impl Owned {
             shared: false,
             host_survives_loss: false,
         };
+        Self::with(setup, guards, work, words, 8)
+    }
+
+    fn with(setup: Setup, guards: usize, work: usize, words: usize, cuts: usize) -> Box<Self> {
         let mut owned = Box::new(Self {
             header: Header::new(setup),
             nodes: vec![Node::default(); 4],
             accesses: vec![Access::default(); guards],
             work: vec![Work::default(); work],
-            cuts: vec![0; 8 * MAX_RANK],
+            cuts: vec![0; cuts * MAX_RANK],
             bits: vec![0; words * 4],
-            devices: vec![DeviceState::default(); 2],
+            devices: vec![DeviceState::default(); setup.devices],
         });
         owned.state().start();
         owned
@@ -323,4 +329,486 @@ fn widening_fetches_or_refuses_before_anything_moves() {
         state.check().unwrap();
     }
     assert!(refused > 0);
+}
+
+/// Rule 9 again, exactly: while the table has room, an operation follows those it conflicts with, no other, and
+/// what is done is followed by nobody.
+#[test]
+fn work_in_flight_is_what_conflicts() {
+    let mut owned = Owned::new(&Shape::packed([40]), 1, 2, 64, 8);
+    let mut state = owned.state();
+    let mut random = 88_172_645_463_325_252u64;
+    let mut below = |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    let ready = Ticket { lane: 3, value: 1 };
+    state.device(1).unwrap().ready = ready;
+    let mut values = [[1u64; 4]; 2];
+    let mut known = Vec::<(Region, Ticket, usize, u8, u8)>::new();
+    for _ in 0..3_000 {
+        let lo = below(30) as i32;
+        let region = Region::new(&[lo..lo + 1 + below(10) as i32]).unwrap();
+        let (device, lane) = (below(2) as usize, below(4) as u8);
+        let (reads, writes) = (below(8) as u8, below(8) as u8);
+        let value = &mut values[device][usize::from(lane)];
+        match below(3) {
+            0 if known.len() < 64 => {
+                *value += 1;
+                let ticket = Ticket { lane, value: *value };
+                state.add_work(region, &After::of(&[ticket]), device, reads, writes);
+                known.push((region, ticket, device, reads, writes));
+                // What is done already is not entered.
+                let alone = |k: &(_, Ticket, usize, _, _)| {
+                    k.2 != device || k.1.lane != lane || k.1.value == *value
+                };
+                if lane != ready.lane && known.iter().all(alone) {
+                    let before = Ticket { lane, value: *value - 1 };
+                    state.retire(device, before);
+                    state.add_work(region, &After::of(&[before]), device, 7, 7);
+                }
+            }
+            1 if *value > 1 => {
+                let done = Ticket { lane, value: 1 + below(*value) };
+                // The memory's own ticket stays for the end.
+                if lane != ready.lane {
+                    state.retire(device, done);
+                    known.retain(|k| k.2 != device || k.1.lane != lane || k.1.value > done.value);
+                }
+            }
+            _ => {
+                let mut expected = After::NONE;
+                for k in &known {
+                    let conflict = k.4 & (reads | writes) != 0 || k.3 & writes != 0;
+                    if k.2 == device && conflict && k.0.overlaps(&region) {
+                        expected.add(k.1);
+                    }
+                }
+                // Whoever touches a device's own plane follows its allocation.
+                if device == 1 && (reads | writes) & 0b100 != 0 {
+                    expected.add(ready);
+                }
+                let found = state.dependencies(&region, reads, writes, device);
+                let sorted = |after: &After| {
+                    let mut tickets: Vec<_> =
+                        after.as_slice().iter().map(|t| (t.lane, t.value)).collect();
+                    tickets.sort_unstable();
+                    tickets
+                };
+                assert_eq!(sorted(&found), sorted(&expected));
+            }
+        }
+        let of = |device: usize| known.iter().filter(move |k| k.2 == device).map(|k| k.1);
+        for device in 0..2 {
+            let mut all = After::NONE;
+            of(device).for_each(|ticket| all.add(ticket));
+            if device == 1 {
+                all.add(ready);
+            }
+            let found = state.all_work(device);
+            assert!(all.as_slice().iter().all(|ticket| found.as_slice().contains(ticket)));
+            assert_eq!(all.as_slice().len(), found.as_slice().len());
+            // Worth a poll when the table is more than half full: the oldest.
+            let oldest = of(device).map(|ticket| ticket.value).min();
+            let wanted = oldest.filter(|_| known.len() > 32);
+            assert_eq!(state.worth_polling(device).map(|ticket| ticket.value), wanted);
+        }
+    }
+    state.retire(1, ready);
+    assert!(!state.all_work(1).as_slice().contains(&ready));
+}
+
+/// A full table merges work where the merged entry grows the least.
+#[test]
+fn a_full_table_merges_what_is_near() {
+    let mut owned = Owned::new(&Shape::packed([100]), 1, 2, 2, 8);
+    let mut state = owned.state();
+    let mut add = |at: i32, lane, value| {
+        let region = Region::new(&[at..at + 10]).unwrap();
+        state.add_work(region, &After::of(&[Ticket { lane, value }]), 0, 0, 2);
+    };
+    add(0, 0, 1);
+    add(80, 0, 2);
+    add(60, 0, 3);
+    let follows = |state: &State<'_>, at: i32| {
+        let region = Region::new(&[at..at + 1]).unwrap();
+        state.dependencies(&region, 0, 2, 0).as_slice().iter().map(|t| t.value).max()
+    };
+    assert_eq!(
+        [0, 30, 65, 75, 85].map(|at| follows(&state, at)),
+        [Some(1), None, Some(3), Some(3), Some(3)]
+    );
+    // Of a lane that has no entry: two of another become one, and none is forgotten.
+    let region = Region::new(&[40..41]).unwrap();
+    state.add_work(region, &After::of(&[Ticket { lane: 1, value: 9 }]), 0, 0, 2);
+    assert_eq!([0, 30, 40, 85].map(|at| follows(&state, at)), [Some(3), Some(3), Some(9), Some(3)]);
+}
+
+/// Later work follows the transfers of a reservation, whether it was carried out or given up; borrowed host memory
+/// is read only during the call.
+#[test]
+fn transfers_are_followed() {
+    let region = Region::new(&[0..10]).unwrap();
+    let ticket = After::of(&[Ticket { lane: 0, value: 5 }]);
+    for (owned_by_driver, given_up) in [(false, false), (true, false), (false, true), (true, true)]
+    {
+        let mut owned = Owned::new(&Shape::packed([100]), 1, 2, 9, 8);
+        owned.header.setup.host_owned = owned_by_driver;
+        let mut state = owned.state();
+        let mut reservation =
+            take(&mut state, request(region, Location::Device(0), Mode::Read)).unwrap();
+        assert_eq!(*reservation.transfers(), After::NONE);
+        state.transferred(&mut reservation, 0, &ticket);
+        assert_eq!(*reservation.transfers(), ticket);
+        if given_up {
+            state.abandon(&reservation, 0);
+        } else {
+            state.commit(&reservation, 0, &After::NONE, false);
+        }
+        // Its destination, for readers; its source, for writers.
+        assert_eq!(state.dependencies(&region, 0b10, 0, 0), ticket);
+        let source = if owned_by_driver { ticket } else { After::NONE };
+        assert_eq!(state.dependencies(&region, 0, 0b1, 0), source);
+        assert_eq!(state.dependencies(&region, 0b1, 0, 0), After::NONE);
+    }
+    // From a device too, and from both.
+    let mut owned = Owned::new(&Shape::packed([100]), 1, 2, 9, 8);
+    owned.header.setup.host_owned = true;
+    let mut state = owned.state();
+    let mut reservation =
+        take(&mut state, request(region, Location::Device(0), Mode::Read)).unwrap();
+    state.transferred(&mut reservation, 2, &ticket);
+    state.transferred(&mut reservation, 0, &ticket);
+    state.commit(&reservation, 0, &ticket, false);
+    for plane in [0b1, 0b100] {
+        assert_eq!(state.dependencies(&region, 0, plane, 0), ticket);
+    }
+}
+
+/// A read that could not be recorded vouches for its bytes as long as it is alive, and longer if a call relies
+/// on it.
+#[test]
+fn unrecorded_reads_are_relied_on() {
+    // One word and no cut to spare: a read in the middle stays uncut.
+    let setup = *Owned::new(&Shape::packed([64]), 1, 4, 9, 1).state().setup();
+    let mut owned = Owned::with(setup, 4, 9, 1, 0);
+    let mut state = owned.state();
+    let device = Location::Device(0);
+    let middle = Region::new(&[20..30]).unwrap();
+    let bring = |state: &mut State<'_>, region: Region| {
+        let mut reservation = take(state, request(region, device, Mode::Read)).unwrap();
+        let mut list = [CopyBox::default(); 4];
+        let mut bytes = 0;
+        while let (Next::Copy { bytes: here, .. }, _) = state.next(&mut reservation, &mut list) {
+            bytes += here;
+        }
+        (reservation, bytes)
+    };
+    let (first, bytes) = bring(&mut state, middle);
+    assert_eq!(bytes, 10);
+    state.commit(&first, 0, &After::NONE, true);
+    // At another place it says nothing.
+    let mut other = take(&mut state, request(middle, Location::Device(1), Mode::Read)).unwrap();
+    let (next, _) = state.next(&mut other, &mut [CopyBox::default()]);
+    assert_eq!(next, Next::Copy { from: 0, bytes: 10, widened: 0 });
+    state.abandon(&other, 1);
+    let (again, bytes) = bring(&mut state, Region::new(&[15..30]).unwrap());
+    assert_eq!(bytes, 5, "what the live read holds is not brought again");
+    assert!(!state.end(first.slot()), "a call at work relies on it");
+    state.abandon(&again, 0);
+    assert!(state.end(first.slot()));
+    assert!(state.end(first.slot()), "it is gone already");
+    assert!(state.end(99));
+    let (_, bytes) = bring(&mut state, middle);
+    assert_eq!(bytes, 10, "nobody vouches any more");
+}
+
+/// Two views of one launch that share elements: what was brought for the first is not brought over it again.
+#[test]
+fn what_was_brought_for_one_view_stays() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let mut state = owned.state();
+    let whole = request(Region::new(&[0..64]).unwrap(), Location::Device(0), Mode::Read);
+    let mut both = Vec::new();
+    state.reserve(&[whole, whole], Sharing::Refused, |reservation| both.push(reservation)).unwrap();
+    let mut list = [CopyBox::default(); 2];
+    let copy = Next::Copy { from: 0, bytes: 64, widened: 0 };
+    assert_eq!(state.next(&mut both[0], &mut list).0, copy);
+    assert_eq!(state.next(&mut both[1].clone(), &mut list).0, copy);
+    state.brought(&both[0]);
+    assert_eq!(state.next(&mut both[1], &mut list).0, Next::Done);
+}
+
+/// Who is in the way: a call at work is worth waiting for, an access that its holder keeps is not.
+#[test]
+fn holders() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let mut state = owned.state();
+    let region = Region::new(&[0..8]).unwrap();
+    let wanted = request(region, Location::Host, Mode::Update);
+    let holder = |state: &mut State<'_>| match take(state, wanted) {
+        Err(Error::Busy(busy)) => busy.holder,
+        other => panic!("{other:?}"),
+    };
+    let pending = take(&mut state, request(region, Location::Device(0), Mode::Read)).unwrap();
+    assert_eq!(holder(&mut state), Holder::Call);
+    assert_eq!(state.is_in_use(Location::Device(0)).unwrap().holder, Holder::Call);
+    state.park(&pending);
+    assert_eq!(holder(&mut state), Holder::Access);
+    state.commit(&pending, 0, &After::NONE, true);
+    assert_eq!(holder(&mut state), Holder::Access);
+    assert_eq!(state.live_accesses(), 1);
+    assert!(state.end(pending.slot()));
+    assert_eq!(state.live_accesses(), 0);
+    assert!(take(&mut state, wanted).is_ok());
+}
+
+#[test]
+fn a_reservation_says_what_it_is_for() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let mut state = owned.state();
+    let region = |lo, hi| Region::new(&[lo..hi]).unwrap();
+    let wanted = Request {
+        covers: false,
+        granule: 4,
+        ..request(region(9, 17), Location::Device(1), Mode::Update)
+    };
+    let first = take(&mut state, request(region(40, 50), Location::Host, Mode::Read)).unwrap();
+    assert_eq!((first.mode(), first.covers(), first.place()), (Mode::Read, true, 0));
+    take(&mut state, request(region(50, 60), Location::Host, Mode::Read)).unwrap();
+    let third = take(&mut state, wanted).unwrap();
+    assert_eq!((third.mode(), third.covers(), third.place()), (Mode::Update, false, 2));
+    assert_eq!((*third.region(), *third.outer()), (region(9, 17), region(8, 20)));
+    assert_eq!((first.slot(), third.slot()), (0, 2));
+}
+
+/// A device's memory stays while a call at another place may be copying from it, or poisoning it.
+#[test]
+fn memory_that_a_call_needs() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let mut state = owned.state();
+    let region = Region::new(&[0..8]).unwrap();
+    let written = take(&mut state, request(region, Location::Device(1), Mode::Overwrite)).unwrap();
+    // Its own calls are not in the way; others that poison are.
+    assert_eq!(state.is_needed(1, true), None);
+    assert_eq!(state.is_needed(0, false), None);
+    assert_eq!(state.is_needed(0, true).unwrap().region, region);
+    state.commit(&written, 1, &After::NONE, false);
+    let read = take(&mut state, request(region, Location::Device(0), Mode::Read)).unwrap();
+    // It copies from device 1; not from itself. A read poisons nothing.
+    assert_eq!(state.is_needed(1, false).unwrap().holder, Holder::Call);
+    assert_eq!(state.is_needed(0, true), None);
+    state.commit(&read, 0, &After::NONE, true);
+    assert_eq!(state.is_needed(1, true), None);
+    state.end(read.slot());
+    let beside = Region::new(&[20..30]).unwrap();
+    take(&mut state, request(beside, Location::Device(0), Mode::Read)).unwrap();
+    assert_eq!(state.is_needed(1, true), None);
+}
+
+/// The check of a tree sees nodes and accesses that cannot be.
+#[test]
+fn broken_tables_are_found() {
+    let root = Region::new(&[0..64]).unwrap();
+    let beyond = Region::new(&[60..65]).unwrap();
+    let new = || Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+
+    let mut owned = new();
+    let mut state = owned.state();
+    let node = state.add_node(NodeId::ROOT, beyond).unwrap();
+    assert_eq!(state.check(), Err("a node reaches beyond the root"));
+    state.remove_node(node).unwrap();
+    assert_eq!(state.check(), Ok(()));
+    // A child whose parent vanishes without giving it away; one that is its own parent.
+    let parent = state.add_node(NodeId::ROOT, root).unwrap();
+    state.add_node(parent, root).unwrap();
+    state.nodes[1] = Node::default();
+    assert_eq!(state.check(), Err("a node's parent is gone"));
+    state.nodes[1] = state.nodes[2];
+    state.nodes[2] = Node::default();
+    assert_eq!(state.check(), Err("a node's parent is gone"));
+
+    let conflict = |modes: [Mode; 2], regions: [Region; 2], hold: [bool; 2]| {
+        let mut owned = new();
+        let mut state = owned.state();
+        let requests = [0, 1].map(|i| request(regions[i], Location::Host, modes[i]));
+        let mut both = Vec::new();
+        state.reserve(&requests, Sharing::KeptApart, |reservation| both.push(reservation)).unwrap();
+        for (reservation, hold) in both.iter().zip(hold) {
+            if hold {
+                state.commit(reservation, 0, &After::NONE, true);
+            }
+        }
+        state.check()
+    };
+    let bad = Err("two live accesses conflict");
+    let here = [root, Region::new(&[8..9]).unwrap()];
+    let apart = [Region::new(&[9..64]).unwrap(), here[1]];
+    assert_eq!(conflict([Mode::Update, Mode::Update], here, [true, true]), bad);
+    assert_eq!(conflict([Mode::Read, Mode::Update], here, [true, true]), bad);
+    assert_eq!(conflict([Mode::Update, Mode::Read], here, [true, true]), bad);
+    assert_eq!(conflict([Mode::Read, Mode::Read], here, [true, true]), Ok(()));
+    assert_eq!(conflict([Mode::Update, Mode::Update], apart, [true, true]), Ok(()));
+    assert_eq!(conflict([Mode::Update, Mode::Update], here, [true, false]), Ok(()));
+    assert_eq!(conflict([Mode::Update, Mode::Update], here, [false, true]), Ok(()));
+
+    let mut owned = new();
+    let mut state = owned.state();
+    let held = take(&mut state, request(beyond, Location::Host, Mode::Read)).unwrap();
+    state.commit(&held, 0, &After::NONE, true);
+    assert_eq!(state.check(), Err("an access reaches beyond the root"));
+    state.forget_accesses();
+    assert_eq!((state.check(), state.live_accesses()), (Ok(()), 0));
+}
+
+/// What a launch can be refused for before anything is looked at.
+#[test]
+fn limits_of_a_launch() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 12, 9, 8);
+    let mut state = owned.state();
+    let read = request(Region::new(&[0..8]).unwrap(), Location::Host, Mode::Read);
+    let given = MAX_VIEWS + 1;
+    assert_eq!(
+        state.reserve(&vec![read; given], Sharing::Refused, |_| ()),
+        Err(Error::Views { given, expected: MAX_VIEWS })
+    );
+    let mut reserved = 0;
+    state.reserve(&[read; MAX_VIEWS], Sharing::Refused, |_| reserved += 1).unwrap();
+    assert_eq!(reserved, MAX_VIEWS);
+    // As many as there are slots, and one more.
+    let read = Request { region: Region::new(&[8..16]).unwrap(), ..read };
+    assert_eq!(
+        state.reserve(&[read; 5], Sharing::Refused, |_| ()),
+        Err(Error::Full { table: Table::Guards, capacity: 12 })
+    );
+    state.reserve(&[read; 4], Sharing::Refused, |_| ()).unwrap();
+}
+
+/// A launch whose later view cannot widen gives back the slots of the earlier ones.
+#[test]
+fn a_widening_refused_frees_the_launch() {
+    let setup = *Owned::new(&Shape::packed([64]), 1, 4, 9, 1).state().setup();
+    let mut owned = Owned::with(setup, 3, 9, 1, 1);
+    let mut state = owned.state();
+    let device = Location::Device(0);
+    let region = |lo, hi| Region::new(&[lo..hi]).unwrap();
+    let held = take(&mut state, request(region(40, 41), Location::Host, Mode::Update)).unwrap();
+    state.commit(&held, 0, &After::NONE, true);
+    // The first takes the only cut; the second would have to widen into the guard.
+    let pair = [
+        request(region(0, 8), device, Mode::Overwrite),
+        request(region(20, 30), device, Mode::Overwrite),
+    ];
+    let busy = state.reserve(&pair, Sharing::Refused, |_| ());
+    assert_eq!(
+        busy,
+        Err(Error::Busy(crate::error::Busy { region: region(40, 41), holder: Holder::Access }))
+    );
+    // Its slots are free again: two more fit.
+    let pair = [request(region(0, 8), device, Mode::Read); 2];
+    state.reserve(&pair, Sharing::Refused, |_| ()).unwrap();
+}
+
+#[test]
+fn counters_add_and_subtract() {
+    let some = Counters {
+        bytes_up: 1,
+        bytes_down: 2,
+        bytes_across: 3,
+        bytes_widened: 4,
+        defined_by_widening: 5,
+        allocations: 6,
+        evictions: 7,
+        launches: 8,
+        lists: 9,
+    };
+    let twice: Counters = [some, some].into_iter().sum();
+    assert_eq!(twice.since(&some), some);
+    assert_eq!((twice.bytes_up, twice.defined_by_widening, twice.lists), (2, 10, 18));
+    assert_eq!(twice, some + some);
+    assert_eq!(
+        std::format!("{some}"),
+        "1 bytes up, 2 down, 3 across, 4 by widening; 6 allocations, 8 launches, 9 lists"
+    );
+}
+
+#[test]
+fn places_and_planes() {
+    assert_eq!(1 + MAX_DEVICES + 1, MAX_PLANES, "the host, devices, and what was lost");
+    let locations = [Location::Host, Location::Device(0), Location::Device(1)];
+    for (place, location) in locations.into_iter().enumerate() {
+        assert_eq!((location.place(), Location::of_place(place)), (place, location));
+    }
+    assert_eq!(locations.map(|l| std::format!("{l}")), ["host", "device 0", "device 1"]);
+
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let state = owned.state();
+    assert_eq!(state.planes_of(2, Mode::Read), (0b100, 0));
+    assert_eq!(state.planes_of(1, Mode::Overwrite), (0, 0b10));
+    assert_eq!(state.planes_of(0, Mode::Update), (1, 1));
+    owned.header.setup.shared = true;
+    let state = owned.state();
+    assert_eq!([0, 1, 2].map(|place| state.plane(place)), [0, 0, 2]);
+    assert_eq!(state.planes_of(1, Mode::Update), (1, 1));
+}
+
+/// What is taken from the table of nodes, and what the tree knows of each.
+#[test]
+fn nodes_know_their_regions() {
+    let mut owned = Owned::new(&Shape::packed([64]), 1, 4, 9, 8);
+    let mut state = owned.state();
+    let region = |lo, hi| Region::new(&[lo..hi]).unwrap();
+    assert_eq!(state.node(NodeId::ROOT).unwrap().region(), &region(0, 64));
+    assert_eq!(state.live_nodes(), 0);
+    let a = state.add_node(NodeId::ROOT, region(0, 32)).unwrap();
+    let b = state.add_node(a, region(8, 16)).unwrap();
+    let c = state.add_node(NodeId::ROOT, region(40, 50)).unwrap();
+    assert_eq!(state.live_nodes(), 3);
+    assert_eq!(state.node(b).unwrap().region(), &region(8, 16));
+    let seen = |state: &State<'_>| {
+        let mut seen = Vec::new();
+        state.for_each_node(&mut |depth, region| seen.push((depth, *region)));
+        seen
+    };
+    assert_eq!(seen(&state), [(1, region(0, 32)), (2, region(8, 16)), (1, region(40, 50))]);
+    // The root stays, whoever asks; nobody's slot is nobody's.
+    state.free_node(0);
+    state.free_node(99);
+    assert!(state.node(NodeId::ROOT).is_ok());
+    state.remove_node(a).unwrap();
+    assert_eq!(seen(&state), [(1, region(8, 16)), (1, region(40, 50))]);
+    state.free_node(usize::from(a.slot));
+    state.remove_node(c).unwrap();
+    assert_eq!((state.live_nodes(), seen(&state)), (1, vec![(1, region(8, 16))]));
+}
+
+/// Of the cuts that nothing needs any more, only those of reserved accesses stay when room is wanted.
+#[test]
+fn cuts_that_nobody_needs_make_room() {
+    let setup = *Owned::new(&Shape::packed([64]), 1, 4, 9, 1).state().setup();
+    let mut owned = Owned::with(setup, 4, 9, 1, 2);
+    let mut state = owned.state();
+    let (device, region) = (Location::Device(0), |lo, hi| Region::new(&[lo..hi]).unwrap());
+    // Two cuts, at 10 and 20, whose sides end in the same state.
+    for part in [region(10, 20), region(0, 10), region(20, 64)] {
+        let written = take(&mut state, request(part, device, Mode::Overwrite)).unwrap();
+        assert_eq!(*written.outer(), part);
+        state.commit(&written, 0, &After::NONE, false);
+    }
+    // A call at work elsewhere, and one that has ended at the cut.
+    take(&mut state, request(region(0, 5), device, Mode::Read)).unwrap();
+    let ended = take(&mut state, request(region(10, 15), device, Mode::Read)).unwrap();
+    state.commit(&ended, 0, &After::NONE, true);
+    let wanted = request(region(30, 40), Location::Host, Mode::Overwrite);
+    let exact = take(&mut state, wanted).unwrap();
+    assert_eq!(*exact.outer(), region(30, 40));
+    // Its own stay while it is at work: the next has to widen, up to them.
+    let next = take(&mut state, request(region(45, 50), Location::Host, Mode::Overwrite)).unwrap();
+    assert_eq!(*next.outer(), region(40, 64));
+    state.commit(&exact, 0, &After::NONE, false);
+    let mut cursor = Cursor::default();
+    let fresh = state.next_fresh(Location::Host, &region(0, 64), &mut cursor);
+    assert_eq!(fresh, Some(region(30, 40)));
 }

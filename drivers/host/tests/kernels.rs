@@ -164,3 +164,86 @@ fn coordinates_of_another_rank_are_an_error() {
     assert_eq!(tree.root().read().unwrap().as_slice(), Some(&[1u8; 6][..]));
     assert_eq!(tree.counters().bytes_down, 0);
 }
+
+/// Rows of what is written are cells, rows of what is read are slices; neither is the other, and only
+/// contiguous elements have them.
+#[test]
+fn rows() {
+    fn twice(call: &HostCall<'_>) -> Result<(), KernelError> {
+        let (from, to) = (call.view::<i32>(0)?, call.view::<i32>(1)?);
+        if from.row([10, -1]).is_some() || to.read_row([10, -1]).is_some() {
+            return Err(KernelError::Refused("a row of the other kind"));
+        }
+        if from.read_row([0, 1]).is_some() || to.row([0, -2]).is_some() {
+            return Err(KernelError::Refused("a row outside"));
+        }
+        if from.read_row([]).is_some() || to.row([]).is_some() {
+            return Err(KernelError::Refused("a row of no axis"));
+        }
+        for y in -1..1 {
+            // The first coordinate is ignored.
+            let (Some(from), Some(to)) = (from.read_row([99, y]), to.row([-99, y])) else {
+                return Err(KernelError::Refused("no row"));
+            };
+            if from.len() != 3 || to.len() != 3 {
+                return Err(KernelError::Refused("not the whole row"));
+            }
+            from.iter().zip(to).for_each(|(from, to)| to.set(from * 2));
+        }
+        Ok(())
+    }
+    fn no_rows(call: &HostCall<'_>) -> Result<(), KernelError> {
+        let (from, to) = (call.view::<i32>(0)?, call.view::<i32>(1)?);
+        match (from.read_row([10, -1]), to.row([10, -1])) {
+            (None, None) => Ok(()),
+            _ => Err(KernelError::Refused("a row with gaps")),
+        }
+    }
+    let host = host(1024);
+    let memory = host.allocate(256, Contents::Zeroed).unwrap().memory;
+    let out = host.allocate(256, Contents::Zeroed).unwrap().memory;
+    let ramp: Vec<u8> = (0..64i32).flat_map(i32::to_le_bytes).collect();
+    upload(&host, &ramp, memory, &[CopyBox::flat(0, 0, 256)]).unwrap();
+    let mut views = [window(memory, 64, Mode::Read), window(out, 128, Mode::Overwrite)];
+    let load = |kernel| host.load_kernel(&source(2, &[Form::Host(kernel)])).unwrap();
+    dispatch(&host, &load(twice), &views, &[]).unwrap();
+    let mut expected = [0i32; 64];
+    for (x, y) in (0..2).flat_map(|y| (0..3).map(move |x| (x, y))) {
+        expected[33 + x + 8 * y] = 2 * (17 + x + 8 * y) as i32;
+    }
+    assert_eq!(contents(&host, out, 256), expected.map(i32::to_le_bytes).concat());
+
+    // Every second element; and a single one, which has no neighbour to be apart from.
+    for view in &mut views {
+        view.geometry.extent.set(0, 2);
+        view.geometry.stride.set(0, 8);
+    }
+    dispatch(&host, &load(no_rows), &views, &[]).unwrap();
+    for view in &mut views {
+        view.geometry.extent.set(0, 1);
+    }
+    let refused = dispatch(&host, &load(no_rows), &views, &[]);
+    assert!(refused.is_err(), "a row of one element is one");
+}
+
+/// Forms and code say what they are; a driver takes the first that it can run.
+#[test]
+fn forms() {
+    // SAFETY: it is no code at all, and nobody runs it.
+    let words = unsafe { DeviceCode::new(&[7u32, 8][..], "main") };
+    // SAFETY: as above.
+    let text = unsafe { DeviceCode::new("text", "entry") };
+    assert_eq!((words.code(), words.entry()), (&[7u32, 8][..], "main"));
+    assert_eq!((text.code(), text.entry()), ("text", "entry"));
+    let forms = [
+        Form::Spirv(words),
+        Form::Wgsl(text),
+        Form::OpenClC(text),
+        Form::Ptx(text),
+        Form::Host(refuse),
+    ];
+    assert_eq!(format!("{forms:?}"), "[Spirv, Wgsl, OpenClC, Ptx, Host]");
+    let host = host(64);
+    assert!(host.load_kernel(&source(0, &forms)).is_ok());
+    assert!(host.load_kernel(&source(0, &forms[..4])).is_err());
+}
