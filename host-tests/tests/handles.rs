@@ -150,9 +150,9 @@ fn drop_errors_reach_the_driver() {
     }
     let gpu = Host::new();
     report(&gpu);
-    report(&Counting::new(&gpu));
-    report(&Fault::new(&gpu));
-    report(&Trace::new(&gpu));
+    report(Counting::new(&gpu));
+    report(Fault::new(&gpu));
+    report(Trace::new(&gpu));
     assert_eq!(gpu.drop_errors().filter(|error| error.bytes == 9).count(), 4);
     assert!(gpu.take_drop_error().is_none());
     let memory = gpu.allocate(64, Default::default()).unwrap().memory;

@@ -431,7 +431,10 @@ impl Program {
         let state = self.owned.state();
         let layout = if plane == 0 { state.setup().host } else { state.setup().device };
         let found = self.model.iter().find(|e| layout.offset(&e.at) == offset as u64);
-        found.expect("no byte between elements is touched").at
+        let Some(element) = found else {
+            panic!("a byte between elements is touched, at {offset}")
+        };
+        element.at
     }
 
     /// Where capacity is short a read may go unrecorded; else the map says what the model does.
