@@ -818,8 +818,7 @@ impl<'b, 'm, T: Value, H: Hardware, C: Capacity> Bed<'b, 'm, T, H, C> {
                     assert!(injected, "{error}: not injected");
                     let _ = self.trouble.met(&error);
                     let mut now = self.holders();
-                    // Home, and the device that has the same bytes.
-                    let home = if self.is_shared() { 1 << HOST | 1 << 1 } else { 1 << HOST };
+                    let home = self.model().home();
                     for (element, (then, now)) in before.iter().zip(&mut now).enumerate() {
                         if self.rigs.len() > 1 && *now == then | home && *then != 0 {
                             // What was on its way to another device has come as far as the host: that

@@ -212,6 +212,11 @@ impl<T: Copy> Model<T> {
         self.elements[element].lost
     }
 
+    /// The places that have the host's bytes, one bit for each.
+    pub fn home(&self) -> u32 {
+        if self.shared { 1 << HOST | 1 << 1 } else { 1 << HOST }
+    }
+
     fn plane(&self, place: usize) -> usize {
         if place == 1 && self.shared { HOST } else { place }
     }
