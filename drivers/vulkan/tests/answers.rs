@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{SECONDS, open_with, silent, spirv};
@@ -329,9 +330,17 @@ fn run(gpu: &Vulkan, fails: Fails) -> (Vec<&'static str>, Vec<ErrorKind>) {
     (calls, errors)
 }
 
+/// One test after the other: between them they make hundreds of devices, and the table in which validation layer
+/// 1.3.239 looks a device up is not locked against another that is made or destroyed meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What calls may answer for want of something, and go on.
 #[test]
 fn every_call_fails_for_want_of_memory() {
+    let _alone = alone();
     let Some(gpu) = open() else { return };
     let (clean, errors) = run(&gpu, None);
     assert!(clean.len() > 60 && errors.is_empty(), "{clean:?}");
@@ -372,6 +381,7 @@ fn every_call_fails_for_want_of_memory() {
 /// A wait that answers too early that its time is over is gone on with, or told of, and changes nothing.
 #[test]
 fn every_wait_times_out() {
+    let _alone = alone();
     let Some(gpu) = open() else { return };
     let (calls, _) = run(&gpu, None);
     drop(gpu);
@@ -394,6 +404,7 @@ fn every_wait_times_out() {
 /// The device is lost at each call, before the call does its work and, for submissions, after.
 #[test]
 fn every_call_loses_the_device() {
+    let _alone = alone();
     let Some(gpu) = open() else { return };
     let (calls, _) = run(&gpu, None);
     drop(gpu);
@@ -428,6 +439,7 @@ fn every_call_loses_the_device() {
 /// The closing wait fails: what is in use is leaked rather than freed, and closing does not hang.
 #[test]
 fn the_closing_wait_fails() {
+    let _alone = alone();
     for answer in [vk::Result::ERROR_DEVICE_LOST, vk::Result::ERROR_OUT_OF_HOST_MEMORY] {
         let Some(gpu) = open() else { return };
         let log = gpu.validation_log();
